@@ -1,0 +1,112 @@
+"""The clause registry: every rule of the protocol has an id, a level, profiles, one sentence and a source.
+
+Refusals, cases, known findings, known-bad targets, failure messages and docs cite these ids. Ids are never
+reused. ``Component`` groups them: SCHED is the scheduler connector, WIRE what travels to the worker.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Level = Literal["MUST", "SHOULD"]
+ALL = ("0.31", "0.32")
+
+
+class Clause(NamedTuple):
+    """One rule. ``source`` says where it comes from: the released API page, an engine fact, or a property."""
+
+    id: str
+    level: Level
+    sentence: str
+    source: str
+    profiles: tuple[str, ...] = ALL
+
+    @property
+    def component(self) -> str:
+        """``SCHED`` or ``WIRE``."""
+        return self.id.split("-")[0]
+
+
+_PAGE = "vLLM 0.31.0 API page, connector"
+_ENGINE = "vLLM 0.31.0 v1/core/sched/scheduler.py"
+
+_CLAUSES = (
+    # What one step's metadata says about the requests that run.
+    Clause("SCHED-META-1", "MUST", "The metadata names exactly the requests of num_scheduled_tokens.", f"{_PAGE}.build_connector_meta"),
+    Clause("SCHED-META-2", "MUST", "It names them in the order of num_scheduled_tokens.", f"{_PAGE}.build_connector_meta"),
+    Clause("SCHED-META-3", "MUST", "A step that schedules nothing still yields metadata with all updates and events that are due.", f"{_PAGE}.build_connector_meta"),
+    Clause("SCHED-META-4", "MUST", "It carries the current generation.", f"{_PAGE}.build_connector_meta"),
+    Clause("SCHED-META-5", "MUST", "Building it changes neither the scheduler output nor any request.", "the engine's objects are the engine's"),
+    Clause("SCHED-META-6", "MUST", "Once returned, metadata is not changed by later calls or by later changes of the requests.", "asynchronous scheduling sends it while the next step is built"),
+    # Where the worker starts emitting.
+    Clause("SCHED-EMIT-1", "MUST", "Without output tokens the emit start is the prompt start.", f"{_PAGE}.build_connector_meta"),
+    Clause("SCHED-EMIT-2", "MUST", "With output tokens the emit start is num_tokens - 1.", f"{_PAGE}.build_connector_meta"),
+    Clause("SCHED-EMIT-3", "MUST", "A prompt start beyond the prompt is kept as it is.", f"{_PAGE}.build_connector_meta", ("0.31",)),
+    Clause("SCHED-EMIT-4", "MUST", "A prompt start beyond the prompt is cut to num_prompt_tokens.", "vLLM 0.32.0 connector.build_connector_meta", ("0.32",)),
+    Clause("SCHED-EMIT-5", "MUST", "The emit start follows the request as it is at this step: its counts and its prompt start, not those of an earlier step or turn.", f"{_ENGINE} _update_request_as_session"),
+    # Which block hashes the worker gets.
+    Clause("SCHED-HASH-1", "MUST", "The first metadata of an activation carries every hash the request has, from the first on.", f"{_PAGE}.build_connector_meta"),
+    Clause("SCHED-HASH-2", "MUST", "Within an activation no hash is sent twice.", f"{_PAGE}._pack_new_hashes"),
+    Clause("SCHED-HASH-3", "MUST", "A metadata carries every hash of an active request that was not sent yet; none is skipped.", f"{_PAGE}._pack_new_hashes"),
+    Clause("SCHED-HASH-4", "MUST", "Hashes are sent in the order of the request's list.", f"{_PAGE}._pack_new_hashes"),
+    Clause("SCHED-HASH-5", "MUST", "A request without new hashes has no entry, not an empty one.", f"{_PAGE}._pack_new_hashes"),
+    Clause("SCHED-HASH-6", "MUST", "An active request that is not scheduled gets a hash-only update when it has new hashes.", f"{_PAGE}.build_connector_meta"),
+    Clause("SCHED-HASH-7", "MUST", "A request that is not active contributes no hashes, whatever its list holds.", f"{_PAGE}.build_connector_meta"),
+    Clause("SCHED-HASH-8", "MUST", "A hash list shorter than what was sent is refused.", f"{_PAGE}._pack_new_hashes"),
+    Clause("SCHED-HASH-9", "MUST", "New hashes on top of a history that was replaced after it was sent are refused.", "the worker's keys are a prefix of the request's hash list"),
+    Clause("SCHED-HASH-10", "MUST", "Hashes of different byte lengths, or empty ones, are refused instead of packed.", "a packed value has one item size"),
+    Clause("SCHED-HASH-11", "MUST", "An activation after a preemption, or of an id used again, starts from the first hash.", f"{_PAGE}.request_finished"),
+    # How a request ends.
+    Clause("SCHED-TERM-1", "MUST", "Finishing or aborting an active request puts it among the finished requests of the next metadata.", f"{_PAGE}.request_finished"),
+    Clause("SCHED-TERM-2", "MUST", "A terminal event is delivered once.", f"{_PAGE}.build_connector_meta"),
+    Clause("SCHED-TERM-3", "MUST", "A request that was never scheduled ends without a terminal event.", f"{_PAGE}.request_finished"),
+    Clause("SCHED-TERM-4", "MUST", "Ending a request again before it was scheduled again adds no second event.", f"{_ENGINE} _preempt_request, finish_requests"),
+    Clause("SCHED-TERM-5", "MUST", "The terminal event carries the hashes that were not sent yet, as they are when the request ends.", f"{_PAGE}.request_finished"),
+    Clause("SCHED-TERM-6", "MUST", "Terminal events are delivered in the order in which the requests ended.", f"{_PAGE}.build_connector_meta"),
+    Clause("SCHED-TERM-7", "MUST", "A preemption is a terminal event.", f"{_ENGINE} _preempt_request"),
+    Clause("SCHED-TERM-8", "MUST", "Ending a request whose hash list is shorter than what was sent is refused.", f"{_PAGE}.request_finished"),
+    Clause("SCHED-TERM-9", "MUST", "After its terminal event a request gets no further updates until it is scheduled again.", f"{_PAGE}.request_finished"),
+    # An id that ended and runs again before the event was delivered.
+    Clause("SCHED-RESTART-1", "MUST", "An id that ended and runs again before its event was delivered is among the finished and among the scheduled requests of that metadata; the end comes first.", "an aborted id is used again; requests preempted by a reset that fails resume at once"),
+    Clause("SCHED-RESTART-2", "MUST", "Its hash entry is that of the activation that starts, from the first hash on.", "the worker's keys are a prefix of the request's hash list"),
+    Clause("SCHED-RESTART-3", "MUST", "The final hashes of its activation that ended are delivered apart, in finished_block_hashes.", "completed blocks of the ended activation still need their keys"),
+    # Prefix-cache resets.
+    Clause("SCHED-RESET-1", "MUST", "Each reset raises the generation by one, and nothing else changes it.", f"{_PAGE}.reset"),
+    Clause("SCHED-RESET-2", "MUST", "After a reset a request that is scheduled is sent from its first hash.", f"{_PAGE}.reset"),
+    Clause("SCHED-RESET-3", "MUST", "A reset drops the terminal events that were not delivered.", f"{_PAGE}.reset"),
+    Clause("SCHED-RESET-4", "MUST", "A request that was active before a reset contributes nothing until it is scheduled again; ending it queues no event.", f"{_PAGE}.reset"),
+    # What the engine gets back.
+    Clause("SCHED-TAKE-1", "MUST", "Taking the output of a step that returned none is refused.", f"{_PAGE}.take_output"),
+    Clause("SCHED-TAKE-2", "MUST", "Taking the output of a request that the worker's output lacks is refused.", f"{_PAGE}.take_output"),
+    Clause("SCHED-TAKE-3", "MUST", "The rows are exactly the first num_tokens - 1 - token_start ones.", f"{_PAGE}.take_output"),
+    Clause("SCHED-TAKE-4", "MUST", "When no row is accepted yet the result is an empty array, not None.", f"{_PAGE}.take_output"),
+    Clause("SCHED-TAKE-5", "MUST", "Output that starts beyond the accepted tokens of a running request is None.", f"{_PAGE}.take_output"),
+    Clause("SCHED-TAKE-6", "MUST", "Output that starts beyond the accepted tokens of a finished request is refused.", f"{_PAGE}.take_output"),
+    Clause("SCHED-TAKE-7", "MUST", "Fewer rows than accepted tokens are refused.", f"{_PAGE}.take_output"),
+    Clause("SCHED-TAKE-8", "MUST", "Rows of tokens that a stop rule removed are cut.", f"{_PAGE}.take_output"),
+    Clause("SCHED-TAKE-9", "MUST", "Values, dtype and row shape are those of the worker's output, also when no row is left.", f"{_PAGE}.take_output"),
+    Clause("SCHED-TAKE-10", "MUST", "Taking changes nothing: neither the worker's output nor what later metadata says.", f"{_PAGE}.take_output"),
+    Clause("SCHED-TAKE-11", "MUST", "The rows are those of the entry under the request's own id.", f"{_PAGE}.take_output"),
+    Clause("SCHED-TAKE-12", "MUST", "A request preempted while its output was in flight still gets that output.", f"{_ENGINE} update_from_output"),
+    # How a forbidden call is refused.
+    Clause("SCHED-REFUSE-1", "MUST", "A refusal is an AssertionError or a ValueError, not whatever breaks first.", "callers of the original catch AssertionError"),
+    Clause("SCHED-REFUSE-2", "SHOULD", "The message of a refusal names the request.", "an operator has to find the request"),
+    Clause("SCHED-REFUSE-3", "MUST", "A refused build_connector_meta leaves the connector as it was.", "rejection is atomic"),
+    Clause("SCHED-REFUSE-4", "MUST", "A refused request_finished leaves the connector as it was.", "rejection is atomic"),
+    Clause("SCHED-REFUSE-5", "MUST", "A refused take_output leaves the connector as it was.", "rejection is atomic"),
+    Clause("SCHED-REFUSE-6", "MUST", "Refusals work under python -O.", "rejection is atomic"),
+    # Wire values.
+    Clause("WIRE-HASH-1", "MUST", "A packed value iterates to its hashes, in order.", f"{_PAGE}.PackedBlockHashes"),
+    Clause("WIRE-HASH-2", "MUST", "An item size that is not positive is refused.", "wrong lengths must not become wrong keys"),
+    Clause("WIRE-HASH-3", "MUST", "Packed data that is not a multiple of the item size is refused.", "wrong lengths must not become wrong keys"),
+    Clause("WIRE-HASH-4", "MUST", "Empty data iterates to nothing.", f"{_PAGE}.PackedBlockHashes"),
+    Clause("WIRE-META-1", "MUST", "Metadata survives pickling: the worker process reads what the scheduler wrote.", f"{_ENGINE} schedule, executor message queue"),
+)
+
+CLAUSES: dict[str, Clause] = {clause.id: clause for clause in _CLAUSES}
+"""Every clause by id, in reading order."""
+
+
+def in_profile(profile: str) -> tuple[Clause, ...]:
+    """The clauses that hold in one profile, in reading order."""
+    return tuple(clause for clause in _CLAUSES if profile in clause.profiles)

@@ -1,0 +1,132 @@
+"""Scheduling a step: who may run, how far, and what the step starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..calls import BuildConnectorMeta, Call
+from ..values import Metadata, RequestId, Result
+from .events import Launch
+from .guards import require
+from .state import (
+    Activation,
+    EngineConfig,
+    EngineRequest,
+    EngineState,
+    Entry,
+    Step,
+    longest_hit,
+    new_blocks,
+    view,
+)
+from .tampering import tampered_view
+
+
+def launch(
+    config: EngineConfig, state: EngineState, event: Launch, call: Callable[[Call], Result]
+) -> EngineState:
+    """Schedule a step and build its metadata; a step without requests is not in flight."""
+    _check_step(config, state, event)
+    hits, drafts = dict(event.hits), dict(event.drafts)
+    for request_id, num_tokens in event.tokens:
+        request = _admitted(config, state, request_id, hits.get(request_id))
+        _check_tokens(config, request, num_tokens, drafts.get(request_id, 0))
+        state = state.with_request(request)
+    views = tuple(tampered_view(state, view(request)) for request in state.requests)
+    metadata = call(BuildConnectorMeta(event.tokens, views))
+    if not isinstance(metadata, Metadata):
+        return state
+    state = _activate(state, metadata)._replace(preempted=frozenset())
+    entries: list[Entry] = []
+    for request_id, num_tokens in event.tokens:
+        state, entry = _advance(config, state, request_id, num_tokens, drafts.get(request_id, 0))
+        entries.append(entry)
+    if not entries:
+        return state
+    flying = Step(state.num_steps, metadata.generation, tuple(entries))
+    return state._replace(in_flight=(*state.in_flight, flying), num_steps=state.num_steps + 1)
+
+
+def _check_step(config: EngineConfig, state: EngineState, event: Launch) -> None:
+    removed = config.removed_guards
+    room = len(state.in_flight) < config.depth or not event.tokens
+    require(room, "ENV-LAUNCH-1", f"{len(state.in_flight)} steps are in flight", removed)
+    require(not (state.paused and event.tokens), "ENV-LAUNCH-4", "the engine is paused", removed)
+    names = [request_id for request_id, _ in event.tokens]
+    require(len(set(names)) == len(names), "ENV-FORM-1", "a request is scheduled twice in one step")
+    extra = {request_id for counts in (event.drafts, event.hits) for request_id, _ in counts}
+    require(extra <= set(names), "ENV-FORM-1", "drafts or hits of a request that is not scheduled")
+
+
+def _admitted(
+    config: EngineConfig, state: EngineState, request_id: RequestId, hit: int | None
+) -> EngineRequest:
+    """The request as it enters the step; one without KV starts from its prefix hit."""
+    request = state.request(request_id)
+    require(request is not None, "ENV-FORM-1", f"there is no request {request_id}")
+    assert request is not None  # for the type checker; ``require`` has raised
+    removed = config.removed_guards
+    waits = request.status == "waiting_for_chunk"
+    require(not waits, "ENV-LAUNCH-5", f"{request_id} waits for its next chunk", removed)
+    stale = request.num_stale_output_tokens > 0 and not request.drop_stale_output
+    drained = request.status == "running" or not stale
+    require(drained, "ENV-RESUME-1", f"{request_id} has deliverable output in flight", removed)
+    require(request_id not in state.preempted, "ENV-RESUME-2", f"{request_id} was just preempted", removed)
+    if request.status == "running" or request.holds_kv:
+        require(not hit, "ENV-HIT-1", f"{request_id} already holds KV")
+        return request._replace(status="running")
+    longest = longest_hit(request, state.resident, config.block_size)
+    tokens = longest if hit is None else hit
+    whole = tokens % config.block_size == 0 and 0 <= tokens <= longest
+    require(whole, "ENV-HIT-1", f"{request_id} can hit at most {longest} tokens", removed)
+    return request._replace(status="running", num_computed_tokens=tokens)
+
+
+def _check_tokens(config: EngineConfig, request: EngineRequest, num_tokens: int, drafts: int) -> None:
+    lacks = request.num_uncomputed_tokens
+    name, removed = request.request_id, config.removed_guards
+    # Drafts extend a decode: everything else of the request is computed, and it has run before.
+    decodes = lacks == 1 and request.num_computed_tokens > 0 and request.activation >= 0
+    fits = 1 <= num_tokens <= lacks + drafts and drafts >= 0
+    whole = drafts == 0 or (decodes and num_tokens == 1 + drafts)
+    require(fits and whole, "ENV-LAUNCH-2", f"{name} lacks {lacks} tokens", removed)
+    placeholders = request.num_output_placeholders
+    last = request.num_computed_tokens + 2 - placeholders
+    enough = placeholders > 0 and last >= request.num_prompt_tokens + request.max_tokens
+    require(not enough, "ENV-LAUNCH-3", f"{name} reaches its maximum with the steps in flight", removed)
+
+
+def _activate(state: EngineState, metadata: Metadata) -> EngineState:
+    """The worker starts an activation for each scheduled request it does not know."""
+    for request_id, emit_start in metadata.requests:
+        request = state.request(request_id)
+        assert request is not None  # scheduled requests exist
+        if request.activation < 0:
+            number = state.num_activations
+            state = state.with_request(request._replace(activation=number))._replace(
+                activations=(*state.activations, Activation(number, emit_start)),
+                num_activations=number + 1,
+            )
+    return state
+
+
+def _advance(
+    config: EngineConfig, state: EngineState, request_id: RequestId, num_tokens: int, drafts: int
+) -> tuple[EngineState, Entry]:
+    """Count the scheduled tokens as computed and in flight, as the engine does before the step has run."""
+    request = state.request(request_id)
+    assert request is not None  # checked on admission
+    computed = request.num_computed_tokens + num_tokens
+    samples = computed >= request.num_tokens + request.num_output_placeholders
+    start = request.num_computed_tokens
+    entry = Entry(request_id, start, num_tokens, drafts, samples, request.activation)
+    request = request._replace(
+        num_computed_tokens=computed,
+        num_in_flight_tokens=request.num_in_flight_tokens + num_tokens,
+        num_output_placeholders=request.num_output_placeholders + (1 + drafts if samples else 0),
+    )
+    known = {block.block_hash for block in state.resident}
+    blocks = new_blocks(request, computed, config.block_size)
+    fresh = tuple(block for block in blocks if block.block_hash not in known)
+    return state.with_request(request)._replace(resident=(*state.resident, *fresh)), entry
+

@@ -1,0 +1,125 @@
+"""Engine events: the words in which scenarios, counterexamples and regressions are written.
+
+One event is one thing an engine decides or is told. Numbers are tokens unless said otherwise. ``scenario.py``
+gives each its JSON form, ``step.py`` its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from ..values import RequestId
+
+Counts = tuple[tuple[RequestId, int], ...]
+"""Request -> a number, in order."""
+
+
+class Add(NamedTuple):
+    """A new request arrives."""
+
+    request: RequestId
+    prompt: int
+    start: int = 0
+    """``routed_experts_prompt_start``."""
+    max_tokens: int = 2
+    text: str = ""
+    """Names the token sequence; requests with one text share every prefix. Empty: the request's own."""
+    session: bool = False
+    """A streaming session: after a stop it waits for its next chunk."""
+
+
+class Launch(NamedTuple):
+    """Schedule a step: request -> tokens, of these ``drafts``; waiting requests may skip ``hits``."""
+
+    tokens: Counts = ()
+    drafts: Counts = ()
+    hits: Counts = ()
+    """Prefix-hit tokens of requests that are admitted; by default the longest resident prefix."""
+
+
+class Land(NamedTuple):
+    """Consume the output of the oldest step in flight."""
+
+    sampled: Counts = ()
+    """Tokens the model returned; by default 1 for each request that sampled."""
+    stop: Counts = ()
+    """A stop rule ends the request after so many of them; the rest is cut."""
+
+
+class Abort(NamedTuple):
+    """A client cancels a request, at any moment."""
+
+    request: RequestId
+
+
+class Preempt(NamedTuple):
+    """A running request loses its KV and goes back to the queue."""
+
+    request: RequestId
+
+
+class Evict(NamedTuple):
+    """Unreferenced KV blocks are evicted: the one named ``text:index``, or all with ``*``."""
+
+    block: str = "*"
+
+
+class Pause(NamedTuple):
+    """The engine is told to stop (or again to start) scheduling, keeping its requests."""
+
+    on: bool = True
+
+
+class Reset(NamedTuple):
+    """Reset the prefix cache. It fails, without an effect on the connector, while KV is still held."""
+
+    running: bool = False
+    """Preempt the running requests first."""
+    weights: bool = False
+    """The reset accompanies a weight update."""
+
+
+class Chunk(NamedTuple):
+    """The next input of a streaming session; queued while the turn still runs."""
+
+    request: RequestId
+    tokens: int
+    start: int = 0
+    max_tokens: int = 2
+
+
+class End(NamedTuple):
+    """The client closes a streaming session."""
+
+    request: RequestId
+
+
+TamperKind = Literal[
+    "no_output", "no_entry", "cut_rows", "shift_start", "shrink_hashes", "replace_hash", "mix_lengths"
+]
+
+
+class Tamper(NamedTuple):
+    """Corrupt what the connector sees at the next event only; the engine itself stays sound.
+
+    ``no_output``: the step returns no output at all. ``no_entry``: none for this request. ``cut_rows``:
+    ``amount`` rows are missing at the end. ``shift_start``: the output claims to start ``amount`` positions
+    later. ``shrink_hashes``: only ``amount`` hashes are left. ``replace_hash``: hash number ``amount`` has
+    another value. ``mix_lengths``: hash number ``amount`` is one byte short.
+    """
+
+    kind: TamperKind
+    request: RequestId
+    amount: int = 0
+
+
+class Unpack(NamedTuple):
+    """Read a packed wire value, well formed or not."""
+
+    data: bytes
+    item_size: int
+
+
+Event = (
+    Add | Launch | Land | Abort | Preempt | Evict | Pause | Reset | Chunk | End | Tamper | Unpack
+)

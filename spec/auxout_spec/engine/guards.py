@@ -1,0 +1,61 @@
+"""Environment guards: what a real engine never does, each with the place in its source that prevents it.
+
+A model that is too strict hides faults, one that is too loose invents them. So every restriction is named here
+and can be removed (``EngineConfig.removed_guards``): removing it must change a verdict, or it is not needed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Guard(NamedTuple):
+    """One restriction of the engine model."""
+
+    id: str
+    sentence: str
+    source: str
+
+
+_SCHEDULER = "vLLM 0.31.0 v1/core/sched/scheduler.py"
+
+_GUARDS = (
+    Guard("ENV-FORM-1", "An event's numbers are in range and its request exists.", "what the words mean"),
+    Guard("ENV-ADD-1", "An id is in use once at a time, and again only when no step of its predecessor is in flight.", f"{_SCHEDULER} add_request; engine core ids carry a random suffix"),
+    Guard("ENV-LAUNCH-1", "At most depth steps are in flight.", "vLLM max_concurrent_batches"),
+    Guard("ENV-LAUNCH-2", "A request is scheduled for at least one and at most all tokens it lacks; drafts come only with a decode.", f"{_SCHEDULER} schedule, num_new_tokens"),
+    Guard("ENV-LAUNCH-3", "No step is scheduled for a request that reaches its maximum with those in flight.", f"{_SCHEDULER} schedule, max_tokens check"),
+    Guard("ENV-LAUNCH-4", "A paused engine schedules nothing.", f"{_SCHEDULER} schedule, PAUSED_ALL"),
+    Guard("ENV-LAUNCH-5", "A session that waits for its next chunk is not scheduled.", f"{_SCHEDULER} _handle_blocked_waiting_request"),
+    Guard("ENV-HIT-1", "A hit is whole resident blocks and leaves at least the last token to compute.", "vLLM 0.31.0 v1/core/kv_cache_manager.py get_computed_blocks"),
+    Guard("ENV-RESUME-1", "A preempted request resumes only after its deliverable output in flight has drained.", f"{_SCHEDULER} schedule, num_stale_output_tokens"),
+    Guard("ENV-RESUME-2", "The step that preempts a request does not resume it.", f"{_SCHEDULER} schedule, preempted_reqs"),
+    Guard("ENV-LAND-1", "Outputs are consumed in launch order.", "vLLM v1/engine/core.py step_with_batch_queue"),
+    Guard("ENV-LAND-2", "A request that samples gets one token plus at most its accepted drafts; a stop cuts within them.", f"{_SCHEDULER} update_from_output"),
+    Guard("ENV-PREEMPT-1", "Only a running request is preempted.", f"{_SCHEDULER} _preempt_request"),
+    Guard("ENV-PREEMPT-2", "A session with output in flight is not preempted (released engines lose its tokens when that output ends the turn).", f"{_SCHEDULER} _update_request_as_session with num_computed_tokens = 0"),
+    Guard("ENV-EVICT-1", "Only unreferenced blocks are evicted.", "vLLM 0.31.0 v1/core/block_pool.py"),
+    Guard("ENV-RESET-2", "Profile 0.31: a reset of running requests needs a paused engine with nothing in flight.", f"{_SCHEDULER} reset_prefix_cache"),
+    Guard("ENV-CHUNK-1", "Only an open streaming session takes chunks.", f"{_SCHEDULER} add_request"),
+    Guard("ENV-TAMPER-1", "A corruption applies to something the next event shows the connector.", "what the words mean"),
+)
+
+GUARDS: dict[str, Guard] = {guard.id: guard for guard in _GUARDS}
+
+
+class Impossible(Exception):
+    """An event that no engine can bring about in this state.
+
+    Attributes:
+        guard: the restriction that forbids it.
+    """
+
+    def __init__(self, guard: str, detail: str) -> None:
+        self.guard = GUARDS[guard]
+        super().__init__(f"{guard}: {detail}")
+
+
+def require(condition: bool, guard: str, detail: str, removed: frozenset[str] = frozenset()) -> None:
+    """Raise ``Impossible`` unless the condition holds or the guard is removed."""
+    if not condition and guard not in removed:
+        raise Impossible(guard, detail)

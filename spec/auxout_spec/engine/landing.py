@@ -1,0 +1,176 @@
+"""Consuming a step's output: tokens settle, a stop rule cuts, rows are taken, requests and turns end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..calls import Call, RequestFinished, TakeOutput
+from ..values import Outputs, RequestOutput, Result, Row, Rows
+from .arrival import next_turn
+from .events import Land
+from .guards import require
+from .state import Activation, EngineConfig, EngineRequest, EngineState, Entry, Step, append, view, with_new_hashes
+from .tampering import tampered_outputs
+
+
+def land(
+    config: EngineConfig, state: EngineState, event: Land, call: Callable[[Call], Result]
+) -> EngineState:
+    """Consume the oldest step: request by request, in the order in which it was scheduled."""
+    require(bool(state.in_flight), "ENV-LAND-1", "no step is in flight")
+    hash_tampers = [t for t in state.tampered if t.kind.endswith(("hash", "hashes", "lengths"))]
+    require(not hash_tampers, "ENV-TAMPER-1", "hash lists are corrupted at a launch, abort or preemption")
+    flying = state.in_flight[0]
+    sampled = _sampled(state, flying, event)
+    state, outputs = _worker_output(state, flying, sampled)
+    seen = tampered_outputs(state, outputs)
+    state = state._replace(in_flight=state.in_flight[1:])
+    stops = dict(event.stop)
+    for entry in flying.entries:
+        request = state.request(entry.request_id)
+        if request is None:
+            continue
+        request, stale = _drain(request, entry)
+        state = state.with_request(request)
+        if entry.samples and not (stale and request.drop_stale_output):
+            tokens = sampled[entry.request_id]
+            state = _deliver(config, state, entry, stale, tokens, stops.get(entry.request_id), seen, call)
+    return state
+
+
+def delivers(state: EngineState, entry: Entry) -> bool:
+    """Whether the engine hands this entry's output on: its request lives and the output is not dropped."""
+    request = state.request(entry.request_id)
+    if request is None or not entry.samples:
+        return False
+    return not (request.num_stale_output_tokens > 0 and request.drop_stale_output)
+
+
+def _sampled(state: EngineState, flying: Step, event: Land) -> dict[str, int]:
+    """Tokens returned for each entry that samples, checked against its drafts and the stop rule."""
+    given, stops = dict(event.sampled), dict(event.stop)
+    entries = {entry.request_id: entry for entry in flying.entries if entry.samples}
+    unknown = (given.keys() | stops.keys()) - entries.keys()
+    require(not unknown, "ENV-LAND-2", f"{', '.join(sorted(unknown))} sampled nothing in this step")
+    sampled = {name: given.get(name, 1) for name in entries}
+    for name, count in sampled.items():
+        possible = 1 <= count <= 1 + entries[name].num_drafts
+        require(possible, "ENV-LAND-2", f"{name} had {entries[name].num_drafts} drafts")
+        require(1 <= stops.get(name, 1) <= count, "ENV-LAND-2", f"{name} stops within its {count} tokens")
+        if name in stops:
+            require(delivers(state, entries[name]), "ENV-LAND-2", f"the output of {name} is dropped")
+    return sampled
+
+
+def _worker_output(
+    state: EngineState, flying: Step, sampled: dict[str, int]
+) -> tuple[EngineState, Outputs]:
+    """What a right worker returns for the step; it keeps nothing of output that the engine drops."""
+    activations = {activation.number: activation for activation in state.activations}
+    outputs: list[tuple[str, RequestOutput]] = []
+    for entry in flying.entries:
+        activation = activations[entry.activation]
+        tokens = sampled.get(entry.request_id, 0)
+        rejected = entry.num_drafts - (tokens - 1) if tokens else 0
+        start = entry.token_start
+        # A rejected optimistic suffix leaves a gap, a session's dropped token an overlap.
+        capture_start = start if activation.capture_cursor < 0 else min(start, activation.capture_cursor)
+        end = capture_start + entry.num_tokens - rejected
+        emit = activation.emit_cursor
+        if tokens and emit <= end:
+            rows = tuple(
+                Row(entry.request_id, position, flying.generation, flying.number) for position in range(emit, end)
+            )
+            outputs.append((entry.request_id, RequestOutput(emit, rows)))
+        if delivers(state, entry) or not entry.samples:
+            activations[entry.activation] = activation._replace(capture_cursor=end)
+    return state._replace(activations=tuple(activations.values())), tuple(outputs)
+
+
+def _drain(request: EngineRequest, entry: Entry) -> tuple[EngineRequest, bool]:
+    """Take the entry's tokens out of flight; whether its output is from before a preemption or a turn's end."""
+    stale = request.num_stale_output_tokens > 0
+    drained = request._replace(
+        num_in_flight_tokens=request.num_in_flight_tokens - entry.num_tokens,
+        num_stale_output_tokens=request.num_stale_output_tokens - (entry.num_tokens if stale else 0),
+    )
+    return drained, stale
+
+
+def _deliver(
+    config: EngineConfig,
+    state: EngineState,
+    entry: Entry,
+    stale: bool,
+    tokens: int,
+    stop: int | None,
+    outputs: Outputs | None,
+    call: Callable[[Call], Result],
+) -> EngineState:
+    """Settle an entry's tokens, take its rows, and end the request or its turn if it stops."""
+    request = state.request(entry.request_id)
+    assert request is not None  # the caller has it
+    request, stopped = _settle(config, request, entry, stale, tokens, stop)
+    taken = call(TakeOutput(view(request, finished=stopped), outputs))
+    state = _emitted(state.with_request(request), entry, taken)
+    if not stopped:
+        return state
+    if request.session:
+        request = _end_turn(config, request)
+        if request is not None:
+            return state.with_request(request)
+        request = state.request(entry.request_id)
+        assert request is not None  # the record before its turn ended
+    call(RequestFinished(view(request, finished=True)))
+    return state._replace(requests=tuple(r for r in state.requests if r.request_id != entry.request_id))
+
+
+def _settle(
+    config: EngineConfig,
+    request: EngineRequest,
+    entry: Entry,
+    stale: bool,
+    tokens: int,
+    stop: int | None,
+) -> tuple[EngineRequest, bool]:
+    """Append the accepted tokens, cut by the stop rule or the maximum; roll rejected drafts back."""
+    room = request.max_tokens - request.num_output_tokens
+    kept = min(tokens, room, stop or tokens)
+    stopped = kept == room or stop is not None
+    rejected = entry.num_drafts - (tokens - 1)
+    request = request._replace(
+        tokens=append(request.tokens, request.tokens[-1][0], kept),
+        num_output_tokens=request.num_output_tokens + kept,
+    )
+    if not stale:
+        request = request._replace(
+            num_computed_tokens=request.num_computed_tokens - rejected,
+            num_output_placeholders=request.num_output_placeholders - rejected - kept,
+        )
+    return with_new_hashes(request, config.block_size), stopped
+
+
+def _emitted(state: EngineState, entry: Entry, taken: Result) -> EngineState:
+    """Move the activation's emit cursor past the rows that were taken."""
+
+    def moved(activation: Activation) -> Activation:
+        if activation.number != entry.activation or not isinstance(taken, Rows):
+            return activation
+        return activation._replace(emit_cursor=activation.emit_cursor + len(taken.rows))
+
+    return state._replace(activations=tuple(moved(activation) for activation in state.activations))
+
+
+def _end_turn(config: EngineConfig, session: EngineRequest) -> EngineRequest | None:
+    """End a session's turn: drop its work in flight, resume from what is materialised. None: it was closed."""
+    session = session._replace(
+        num_computed_tokens=session.num_computed_tokens - session.num_output_placeholders,
+        drop_stale_output=True,
+        num_stale_output_tokens=session.num_in_flight_tokens,
+        num_output_placeholders=0,
+    )
+    if not session.queue:
+        return session._replace(status="waiting_for_chunk")
+    update, *queue = session.queue
+    session = session._replace(queue=tuple(queue))
+    return None if update is None else next_turn(config, session, update)

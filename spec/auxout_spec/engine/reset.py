@@ -1,0 +1,106 @@
+"""What takes KV away: aborts, preemptions, evictions and prefix-cache resets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..calls import Call, RequestFinished
+from ..calls import Reset as ResetCall
+from ..values import Refusal, Result
+from .events import Abort, Evict, Pause, Preempt, Reset
+from .guards import require
+from .state import Block, EngineConfig, EngineRequest, EngineState, view
+from .tampering import tampered_view
+
+
+def abort(
+    config: EngineConfig, state: EngineState, event: Abort, call: Callable[[Call], Result]
+) -> EngineState:
+    """A request ends now; its output in flight will find nobody."""
+    request = state.request(event.request)
+    require(request is not None, "ENV-FORM-1", f"there is no request {event.request}")
+    assert request is not None  # for the type checker; ``require`` has raised
+    call(RequestFinished(tampered_view(state, view(request, finished=True))))
+    return state._replace(
+        requests=tuple(r for r in state.requests if r.request_id != event.request),
+        preempted=state.preempted - {event.request},
+    )
+
+
+def preempt(
+    config: EngineConfig, state: EngineState, event: Preempt, call: Callable[[Call], Result]
+) -> EngineState:
+    """A running request loses its KV; its output in flight is delivered when it lands."""
+    request = state.request(event.request)
+    running = request is not None and request.status == "running"
+    require(running, "ENV-PREEMPT-1", f"{event.request} is not running")
+    assert request is not None  # it runs
+    in_flight = request.session and request.num_in_flight_tokens > 0
+    require(not in_flight, "ENV-PREEMPT-2", f"{event.request} has output in flight", config.removed_guards)
+    state = _preempted(state, request, drop=False, call=call)
+    return state._replace(preempted=state.preempted | {event.request})
+
+
+def evict(
+    config: EngineConfig, state: EngineState, event: Evict, call: Callable[[Call], Result]
+) -> EngineState:
+    """Unreferenced blocks leave the KV cache."""
+    held = {
+        block_hash
+        for request in state.requests
+        for block_hash in request.block_hashes[: -(-request.num_computed_tokens // config.block_size)]
+    }
+
+    def goes(block: Block) -> bool:
+        return block.block_hash not in held and event.block in ("*", block.name)
+
+    gone = any(goes(block) for block in state.resident)
+    require(gone, "ENV-EVICT-1", f"no unreferenced resident block is {event.block}")
+    return state._replace(resident=tuple(block for block in state.resident if not goes(block)))
+
+
+def pause(
+    config: EngineConfig, state: EngineState, event: Pause, call: Callable[[Call], Result]
+) -> EngineState:
+    """Scheduling stops or starts again; requests stay."""
+    return state._replace(paused=event.on)
+
+
+def reset(
+    config: EngineConfig, state: EngineState, event: Reset, call: Callable[[Call], Result]
+) -> EngineState:
+    """Reset the prefix cache, first preempting the running requests if asked; held KV makes it fail."""
+    require(not state.tampered, "ENV-TAMPER-1", "nothing is corrupted at a reset")
+    if event.running:
+        drained = not any(request.num_in_flight_tokens for request in state.requests)
+        allowed = (state.paused and drained) or not config.profile.guards_running_reset
+        require(allowed, "ENV-RESET-2", "the engine runs or has output in flight", config.removed_guards)
+        for request in reversed(state.requests):
+            if request.status == "running":
+                state = _preempted(state, request, drop=True, call=call)
+    if any(request.holds_kv or request.status == "running" for request in state.requests):
+        return state
+    call(ResetCall())
+    forgotten = tuple(request._replace(activation=-1) for request in state.requests)
+    updates = state.num_weight_updates + event.weights
+    return state._replace(requests=forgotten, resident=(), num_weight_updates=updates)
+
+
+def _preempted(
+    state: EngineState, request: EngineRequest, drop: bool, call: Callable[[Call], Result]
+) -> EngineState:
+    """Take a running request's KV and end its activation; ``drop`` discards its output in flight."""
+    refused = call(RequestFinished(tampered_view(state, view(request)), preempted=True))
+    if isinstance(refused, Refusal):
+        return state
+    dropped = request.drop_stale_output and request.num_stale_output_tokens > 0
+    return state.with_request(
+        request._replace(
+            status="preempted",
+            num_computed_tokens=0,
+            num_output_placeholders=0,
+            num_stale_output_tokens=request.num_in_flight_tokens,
+            drop_stale_output=drop or dropped,
+            activation=-1,
+        )
+    )

@@ -1,0 +1,204 @@
+"""What the engine remembers: requests, steps in flight, resident KV, and the connector's own state.
+
+The counters carry vLLM's names and mean what they mean there: ``num_computed_tokens`` counts steps in flight
+optimistically, ``num_output_placeholders`` are the output tokens those steps will bring.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+from typing import Literal, NamedTuple
+
+from .. import kernel
+from ..profiles import PROFILES, Profile
+from ..scheduler import INITIAL, SchedulerState
+from ..values import BlockHash, RequestId, RequestView
+from .events import Chunk, Tamper
+
+Status = Literal["waiting", "running", "preempted", "waiting_for_chunk"]
+Text = tuple[tuple[str, int], ...]
+"""A token sequence as runs: ``(("A", 5), ("A'", 9))`` is five tokens of text A, then four of text A'."""
+
+
+class EngineConfig(NamedTuple):
+    """The parameters of one simulated engine."""
+
+    profile: Profile = PROFILES["0.32"]
+    block_size: int = 2
+    """Tokens per hash block."""
+    depth: int = 2
+    """Steps that may be in flight: 1 is synchronous scheduling, 2 asynchronous."""
+    removed_guards: frozenset[str] = frozenset()
+
+
+class EngineRequest(NamedTuple):
+    """One live request. Counts are tokens; ``tokens`` covers the prompt and every accepted output."""
+
+    request_id: RequestId
+    tokens: Text
+    num_prompt_tokens: int
+    num_output_tokens: int
+    prompt_start: int
+    max_tokens: int
+    session: bool
+    block_hashes: tuple[BlockHash, ...]
+    status: Status = "waiting"
+    num_computed_tokens: int = 0
+    num_output_placeholders: int = 0
+    num_in_flight_tokens: int = 0
+    num_stale_output_tokens: int = 0
+    drop_stale_output: bool = False
+    queue: tuple[Chunk | None, ...] = ()
+    """Chunks that arrived while the turn ran; None closes the session."""
+    activation: int = -1
+    """Number of its activation in the worker; -1 while it has none."""
+
+    @property
+    def num_tokens(self) -> int:
+        return self.tokens[-1][1]
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        """Tokens still to schedule, drafts not counted."""
+        return self.num_tokens + self.num_output_placeholders - self.num_computed_tokens
+
+    @property
+    def holds_kv(self) -> bool:
+        return self.num_computed_tokens > 0
+
+
+class Activation(NamedTuple):
+    """What the worker knows of one activation, as far as the scheduler connector can tell."""
+
+    number: int
+    emit_cursor: int
+    """Next position to emit."""
+    capture_cursor: int = -1
+    """Next position to capture; -1 before the first."""
+
+
+class Entry(NamedTuple):
+    """One request's part of a step in flight."""
+
+    request_id: RequestId
+    token_start: int
+    num_tokens: int
+    num_drafts: int
+    samples: bool
+    activation: int
+
+
+class Step(NamedTuple):
+    """A launched step whose output was not consumed yet."""
+
+    number: int
+    generation: int
+    entries: tuple[Entry, ...]
+
+
+class Block(NamedTuple):
+    """A resident KV block: its hash, and its name for people (``text:index``)."""
+
+    block_hash: BlockHash
+    name: str
+
+
+class EngineState(NamedTuple):
+    """The whole simulated engine with the connector it drives."""
+
+    connector: SchedulerState = INITIAL
+    requests: tuple[EngineRequest, ...] = ()
+    in_flight: tuple[Step, ...] = ()
+    activations: tuple[Activation, ...] = ()
+    resident: tuple[Block, ...] = ()
+    num_steps: int = 0
+    num_activations: int = 0
+    num_weight_updates: int = 0
+    paused: bool = False
+    preempted: frozenset[RequestId] = frozenset()
+    """Preempted since the last launch, so not resumed by the next."""
+    tampered: tuple[Tamper, ...] = ()
+
+    def request(self, request_id: RequestId) -> EngineRequest | None:
+        return next((r for r in self.requests if r.request_id == request_id), None)
+
+    def with_request(self, request: EngineRequest) -> EngineState:
+        """The state with a request's record replaced."""
+        requests = tuple(request if r.request_id == request.request_id else r for r in self.requests)
+        return self._replace(requests=requests)
+
+
+def initial() -> EngineState:
+    """An engine that has just started."""
+    return EngineState()
+
+
+def view(request: EngineRequest, finished: bool = False) -> RequestView:
+    """What the connector sees of a request."""
+    return RequestView(
+        request.request_id,
+        request.num_tokens,
+        request.num_prompt_tokens,
+        request.num_output_tokens,
+        request.prompt_start,
+        request.block_hashes,
+        finished,
+    )
+
+
+@lru_cache(maxsize=1 << 16)
+def block_hash(tokens: Text) -> BlockHash:
+    """The 32-byte name of a token prefix that ends at a block's end."""
+    return sha256(repr(tokens).encode()).digest()
+
+
+def prefix(tokens: Text, end: int) -> Text:
+    """The first ``end`` tokens of a sequence."""
+    runs: list[tuple[str, int]] = []
+    for text, run_end in tokens:
+        runs.append((text, min(run_end, end)))
+        if run_end >= end:
+            break
+    return tuple(runs)
+
+
+def append(tokens: Text, text: str, count: int) -> Text:
+    """A sequence with ``count`` more tokens of ``text``."""
+    last_text, end = tokens[-1]
+    kept = tokens[:-1] if last_text == text else tokens
+    return (*kept, (text, end + count))
+
+
+def with_new_hashes(request: EngineRequest, block_size: int) -> EngineRequest:
+    """Append the hashes of blocks that the request's tokens completed; existing ones are never recomputed."""
+    full = kernel.num_full_blocks(request.num_tokens, block_size)
+    have = len(request.block_hashes)
+    new = tuple(
+        block_hash(prefix(request.tokens, (block + 1) * block_size)) for block in range(have, full)
+    )
+    return request._replace(block_hashes=request.block_hashes + new) if new else request
+
+
+def new_blocks(request: EngineRequest, num_computed: int, block_size: int) -> tuple[Block, ...]:
+    """The KV blocks that computing up to ``num_computed`` makes resident; unsettled tokens complete none."""
+    full = kernel.num_full_blocks(min(num_computed, request.num_tokens), block_size)
+    return tuple(
+        Block(request.block_hashes[block], block_name(request.tokens, block, block_size))
+        for block in range(full)
+    )
+
+
+def block_name(tokens: Text, block: int, block_size: int) -> str:
+    """A block's name: the text its last token belongs to, and its index."""
+    return f"{prefix(tokens, (block + 1) * block_size)[-1][0]}:{block}"
+
+
+def longest_hit(request: EngineRequest, resident: tuple[Block, ...], block_size: int) -> int:
+    """Tokens of the longest resident prefix, in whole blocks, leaving at least the last token."""
+    hashes = {block.block_hash for block in resident}
+    blocks = 0
+    limit = kernel.num_full_blocks(request.num_tokens - 1, block_size)
+    while blocks < min(limit, len(request.block_hashes)) and request.block_hashes[blocks] in hashes:
+        blocks += 1
+    return blocks * block_size

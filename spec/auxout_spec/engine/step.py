@@ -1,0 +1,100 @@
+"""One engine event: what it changes, and which connector calls it makes with which right answers.
+
+``step`` is the only way the engine changes. It returns the next state and the ``Exchange``s of the event: the
+calls a real engine would make, each with the spec's answer. Driving an implementation means making these calls
+and comparing; exploring means ignoring them.
+
+When the spec refuses a call, the event did not happen and the engine stays as it was; only a landing goes on,
+with no rows for the request whose output was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import calls
+from ..calls import Call, Exchange
+from ..values import Refusal, Result
+from .admission import launch
+from .arrival import add, chunk, end
+from .events import (
+    Abort,
+    Add,
+    Chunk,
+    End,
+    Event,
+    Evict,
+    Land,
+    Launch,
+    Pause,
+    Preempt,
+    Reset,
+    Tamper,
+    Unpack,
+)
+from .guards import require
+from .landing import land
+from .reset import abort, evict, pause, preempt, reset
+from .state import EngineConfig, EngineState
+from .tampering import tamper
+
+
+class Recorder:
+    """Makes the calls of one event against the spec and keeps them."""
+
+    def __init__(self, config: EngineConfig, state: EngineState) -> None:
+        self.profile = config.profile
+        self.connector = state.connector
+        self.exchanges: list[Exchange] = []
+
+    def call(self, call: Call) -> Result:
+        """The spec's answer to ``call``."""
+        self.connector, result = calls.apply(self.profile, self.connector, call)
+        self.exchanges.append(Exchange(call, result))
+        return result
+
+
+_TRANSITIONS: dict[type, Callable[[EngineConfig, EngineState, Any, Callable[[Call], Result]], EngineState]] = {
+    Add: add,
+    Launch: launch,
+    Land: land,
+    Abort: abort,
+    Preempt: preempt,
+    Evict: evict,
+    Pause: pause,
+    Reset: reset,
+    Chunk: chunk,
+    End: end,
+    Tamper: tamper,
+}
+
+
+def step(
+    config: EngineConfig, state: EngineState, event: Event
+) -> tuple[EngineState, tuple[Exchange, ...]]:
+    """Apply one event.
+
+    Raises:
+        Impossible: no engine can bring this event about here.
+    """
+    recorder = Recorder(config, state)
+    if isinstance(event, Unpack):
+        recorder.call(calls.Unpack(event.data, event.item_size))
+        return state, tuple(recorder.exchanges)
+    after = _TRANSITIONS[type(event)](config, state, event, recorder.call)
+    refused = any(isinstance(exchange.result, Refusal) for exchange in recorder.exchanges)
+    if refused and not isinstance(event, Land):
+        after = state
+    if state.tampered and not isinstance(event, Tamper):
+        require(bool(recorder.exchanges), "ENV-TAMPER-1", f"{type(event).__name__} shows the connector nothing")
+        after = after._replace(tampered=())
+    return _forget_activations(after._replace(connector=recorder.connector)), tuple(recorder.exchanges)
+
+
+def _forget_activations(state: EngineState) -> EngineState:
+    """Drop what the worker knew of activations that ended and have no step in flight."""
+    used = {request.activation for request in state.requests}
+    used |= {entry.activation for flying in state.in_flight for entry in flying.entries}
+    kept = tuple(activation for activation in state.activations if activation.number in used)
+    return state._replace(activations=kept) if len(kept) != len(state.activations) else state

@@ -1,0 +1,104 @@
+"""What judging a target yields: verdicts, violations, clause results, and the report that holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+from auxout_spec.scenario import Scenario
+
+Suite = Literal["smoke", "default", "deep"]
+
+
+class Verdict(str, Enum):
+    """The four answers; a bound reached or a time-out is never a pass."""
+
+    CONFORM = "conform"
+    VIOLATION = "violation"
+    BROKEN = "target broken"
+    """It cannot be loaded, crashed or hung: nothing is said about the protocol."""
+    INCOMPLETE = "incomplete"
+    """The judgement did not finish."""
+
+    @property
+    def exit_code(self) -> int:
+        return {"conform": 0, "violation": 1, "target broken": 3, "incomplete": 4}[self.value]
+
+
+EXIT_USAGE = 2
+"""Exit code for a user's mistake on the command line."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken clause, with the smallest scenario found."""
+
+    clause: str
+    scenario: Scenario
+    event: int
+    """1-based number of the scenario's event at which the answer was wrong."""
+    call: str
+    """The connector call, for example ``take_output(A)``."""
+    expected: str
+    actual: str
+    found_by: str
+    """``case NAME`` or ``random``."""
+    seed: int | None
+    replay: str
+    """The command that shows it again, complete and on one line."""
+
+
+@dataclass(frozen=True)
+class ClauseResult:
+    """What one clause's checks came to."""
+
+    clause: str
+    status: Literal["holds", "violated", "known", "not judged"]
+    checks: int
+    """How often it was checked: cases plus random scenarios in which it was at stake."""
+    findings: tuple[str, ...] = ()
+    """Known findings behind ``known``, such as ``F31-1``."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One target's judgement."""
+
+    target: str
+    version: str
+    """What was loaded, for example ``vllm 0.31.0``; empty if it has no version."""
+    profile: str
+    suite: Suite
+    seed: int
+    verdict: Verdict
+    clauses: tuple[ClauseResult, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    known: tuple[str, ...] = ()
+    """Known findings that were shown again."""
+    expected: tuple[str, ...] = ()
+    """Clauses whose violation an expectation file announced."""
+    reason: str = ""
+    """For ``target broken`` and ``incomplete``: one sentence, what happened and what to do."""
+    num_cases: int = 0
+    num_scenarios: int = 0
+    """Random scenarios run."""
+    num_calls: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+    """SHOULD clauses that do not hold, and the like; they change no verdict."""
+
+    @property
+    def exit_code(self) -> int:
+        return self.verdict.exit_code
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a judgement is, for whoever shows it."""
+
+    target: str
+    phase: str
+    """For example ``cases``, ``random scenarios``, ``shrinking``."""
+    done: int
+    total: int
