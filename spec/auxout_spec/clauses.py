@@ -30,6 +30,8 @@ class Clause(NamedTuple):
 _PAGE = "vLLM 0.31.0 API page, connector"
 _ENGINE = "vLLM 0.31.0 v1/core/sched/scheduler.py"
 
+# One row per line: these are read as a table.
+# fmt: off
 _CLAUSES = (
     # What one step's metadata says about the requests that run.
     Clause("SCHED-META-1", "MUST", "The metadata names exactly the requests of num_scheduled_tokens.", f"{_PAGE}.build_connector_meta"),
@@ -102,6 +104,7 @@ _CLAUSES = (
     Clause("WIRE-HASH-4", "MUST", "Empty data iterates to nothing.", f"{_PAGE}.PackedBlockHashes"),
     Clause("WIRE-META-1", "MUST", "Metadata survives pickling: the worker process reads what the scheduler wrote.", f"{_ENGINE} schedule, executor message queue"),
 )
+# fmt: on
 
 CLAUSES: dict[str, Clause] = {clause.id: clause for clause in _CLAUSES}
 """Every clause by id, in reading order."""

@@ -44,7 +44,11 @@ class Malformed(ValueError):
 
 
 _VERBS: dict[str, tuple[type[Any], str, dict[str, type]]] = {
-    "add": (ev.Add, "request", {"prompt": int, "start": int, "max_tokens": int, "text": str, "session": bool}),
+    "add": (
+        ev.Add,
+        "request",
+        {"prompt": int, "start": int, "max_tokens": int, "text": str, "session": bool},
+    ),
     "launch": (ev.Launch, "tokens", {"drafts": dict, "hits": dict}),
     "land": (ev.Land, "sampled", {"stop": dict}),
     "abort": (ev.Abort, "request", {}),
@@ -90,7 +94,15 @@ def load(text: str) -> Scenario:
     fields = cast("dict[str, Any]", data)
     if fields.get("auxout") != FORMAT:
         raise Malformed(f'expected "auxout": "{FORMAT}", found {fields.get("auxout")!r}')
-    allowed = {"auxout": str, "events": list, "block_size": int, "depth": int, "profile": str, "name": str, "clause": str}
+    allowed = {
+        "auxout": str,
+        "events": list,
+        "block_size": int,
+        "depth": int,
+        "profile": str,
+        "name": str,
+        "clause": str,
+    }
     _check_fields(fields, allowed, "scenario")
     return _checked(fields)
 
@@ -111,7 +123,7 @@ def event_to_json(event: ev.Event) -> dict[str, Any]:
 def event_from_json(data: Any, where: str = "event") -> ev.Event:
     """One event from its JSON object."""
     if not isinstance(data, dict) or not data:
-        raise Malformed(f"{where}: an event is an object such as {{\"abort\": \"A\"}}")
+        raise Malformed(f'{where}: an event is an object such as {{"abort": "A"}}')
     fields = cast("dict[str, Any]", data)
     verb = next(iter(fields))
     if verb not in _VERBS:
@@ -135,9 +147,7 @@ def config_of(scenario: Scenario, profile: Profile) -> EngineConfig:
     return EngineConfig(profile, scenario.block_size, scenario.depth)
 
 
-def run(
-    scenario: Scenario, profile: Profile | None = None
-) -> list[tuple[EngineState, tuple[Exchange, ...]]]:
+def run(scenario: Scenario, profile: Profile | None = None) -> list[tuple[EngineState, tuple[Exchange, ...]]]:
     """Play a scenario against the spec: the state after each event, and the calls it made.
 
     Raises:
@@ -180,7 +190,11 @@ def _check_fields(fields: dict[str, Any], allowed: dict[str, type], where: str) 
 
 
 _TYPE_NAMES: dict[type, str] = {
-    int: "a whole number", str: "text", bool: "true or false", list: "a list", dict: "an object",
+    int: "a whole number",
+    str: "text",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
 }
 
 

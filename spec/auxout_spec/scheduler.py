@@ -139,9 +139,7 @@ def emit_start(profile: Profile, view: RequestView) -> int:
     return kernel.emit_start_unclamped(view.prompt_start, view.num_output_tokens, view.num_tokens)
 
 
-def unsent_hashes(
-    profile: Profile, view: RequestView, sent: Sent
-) -> tuple[BlockHash, ...] | Refusal:
+def unsent_hashes(profile: Profile, view: RequestView, sent: Sent) -> tuple[BlockHash, ...] | Refusal:
     """The hashes the worker lacks, or why the list cannot extend what it has (SCHED-HASH-8, -9, -10)."""
     name = f"request {view.request_id}"
     unsent = kernel.num_unsent(len(view.block_hashes), sent.count)
@@ -206,9 +204,7 @@ def _refused_build(
     return state, refusal
 
 
-def _stored(
-    profile: Profile, active: dict[RequestId, Sent]
-) -> tuple[tuple[RequestId, Sent], ...]:
+def _stored(profile: Profile, active: dict[RequestId, Sent]) -> tuple[tuple[RequestId, Sent], ...]:
     """Sort what has no order, so that equal states are equal values.
 
     How far the release got before it failed depends on the order of activation, so there it is kept.

@@ -129,4 +129,3 @@ def _advance(
     blocks = new_blocks(request, computed, config.block_size)
     fresh = tuple(block for block in blocks if block.block_hash not in known)
     return state.with_request(request)._replace(resident=(*state.resident, *fresh)), entry
-

@@ -12,9 +12,7 @@ from .guards import require
 from .state import EngineConfig, EngineRequest, EngineState, append, prefix, view, with_new_hashes
 
 
-def add(
-    config: EngineConfig, state: EngineState, event: Add, call: Callable[[Call], Result]
-) -> EngineState:
+def add(config: EngineConfig, state: EngineState, event: Add, call: Callable[[Call], Result]) -> EngineState:
     """A request arrives and waits."""
     in_range = event.prompt >= 1 and event.start >= 0 and event.max_tokens >= 1 and bool(event.request)
     require(in_range, "ENV-FORM-1", "prompt and max_tokens are at least 1, start is at least 0")
@@ -46,9 +44,7 @@ def chunk(
     return state.with_request(request._replace(queue=(*request.queue, event)))
 
 
-def end(
-    config: EngineConfig, state: EngineState, event: End, call: Callable[[Call], Result]
-) -> EngineState:
+def end(config: EngineConfig, state: EngineState, event: End, call: Callable[[Call], Result]) -> EngineState:
     """The client closes a session: at once when it waits, else after the turn."""
     request = _open_session(state, event.request)
     if request.status != "waiting_for_chunk":

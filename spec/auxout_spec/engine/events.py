@@ -120,6 +120,4 @@ class Unpack(NamedTuple):
     item_size: int
 
 
-Event = (
-    Add | Launch | Land | Abort | Preempt | Evict | Pause | Reset | Chunk | End | Tamper | Unpack
-)
+Event = Add | Launch | Land | Abort | Preempt | Evict | Pause | Reset | Chunk | End | Tamper | Unpack

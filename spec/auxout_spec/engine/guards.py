@@ -19,6 +19,8 @@ class Guard(NamedTuple):
 
 _SCHEDULER = "vLLM 0.31.0 v1/core/sched/scheduler.py"
 
+# One row per line: these are read as a table.
+# fmt: off
 _GUARDS = (
     Guard("ENV-FORM-1", "An event's numbers are in range and its request exists.", "what the words mean"),
     Guard("ENV-ADD-1", "An id is in use once at a time, and again only when no step of its predecessor is in flight.", f"{_SCHEDULER} add_request; engine core ids carry a random suffix"),
@@ -39,6 +41,7 @@ _GUARDS = (
     Guard("ENV-CHUNK-1", "Only an open streaming session takes chunks.", f"{_SCHEDULER} add_request"),
     Guard("ENV-TAMPER-1", "A corruption applies to something the next event shows the connector.", "what the words mean"),
 )
+# fmt: on
 
 GUARDS: dict[str, Guard] = {guard.id: guard for guard in _GUARDS}
 

@@ -9,7 +9,17 @@ from ..values import Outputs, RequestOutput, Result, Row, Rows
 from .arrival import next_turn
 from .events import Land
 from .guards import require
-from .state import Activation, EngineConfig, EngineRequest, EngineState, Entry, Step, append, view, with_new_hashes
+from .state import (
+    Activation,
+    EngineConfig,
+    EngineRequest,
+    EngineState,
+    Entry,
+    Step,
+    append,
+    view,
+    with_new_hashes,
+)
 from .tampering import tampered_outputs
 
 
@@ -62,9 +72,7 @@ def _sampled(state: EngineState, flying: Step, event: Land) -> dict[str, int]:
     return sampled
 
 
-def _worker_output(
-    state: EngineState, flying: Step, sampled: dict[str, int]
-) -> tuple[EngineState, Outputs]:
+def _worker_output(state: EngineState, flying: Step, sampled: dict[str, int]) -> tuple[EngineState, Outputs]:
     """What a right worker returns for the step; it keeps nothing of output that the engine drops."""
     activations = {activation.number: activation for activation in state.activations}
     outputs: list[tuple[str, RequestOutput]] = []
@@ -79,7 +87,8 @@ def _worker_output(
         emit = activation.emit_cursor
         if tokens and emit <= end:
             rows = tuple(
-                Row(entry.request_id, position, flying.generation, flying.number) for position in range(emit, end)
+                Row(entry.request_id, position, flying.generation, flying.number)
+                for position in range(emit, end)
             )
             outputs.append((entry.request_id, RequestOutput(emit, rows)))
         if delivers(state, entry) or not entry.samples:

@@ -174,9 +174,7 @@ def with_new_hashes(request: EngineRequest, block_size: int) -> EngineRequest:
     """Append the hashes of blocks that the request's tokens completed; existing ones are never recomputed."""
     full = kernel.num_full_blocks(request.num_tokens, block_size)
     have = len(request.block_hashes)
-    new = tuple(
-        block_hash(prefix(request.tokens, (block + 1) * block_size)) for block in range(have, full)
-    )
+    new = tuple(block_hash(prefix(request.tokens, (block + 1) * block_size)) for block in range(have, full))
     return request._replace(block_hashes=request.block_hashes + new) if new else request
 
 

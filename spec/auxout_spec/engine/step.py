@@ -55,7 +55,9 @@ class Recorder:
         return result
 
 
-_TRANSITIONS: dict[type, Callable[[EngineConfig, EngineState, Any, Callable[[Call], Result]], EngineState]] = {
+_TRANSITIONS: dict[
+    type, Callable[[EngineConfig, EngineState, Any, Callable[[Call], Result]], EngineState]
+] = {
     Add: add,
     Launch: launch,
     Land: land,
@@ -70,9 +72,7 @@ _TRANSITIONS: dict[type, Callable[[EngineConfig, EngineState, Any, Callable[[Cal
 }
 
 
-def step(
-    config: EngineConfig, state: EngineState, event: Event
-) -> tuple[EngineState, tuple[Exchange, ...]]:
+def step(config: EngineConfig, state: EngineState, event: Event) -> tuple[EngineState, tuple[Exchange, ...]]:
     """Apply one event.
 
     Raises:
@@ -87,7 +87,9 @@ def step(
     if refused and not isinstance(event, Land):
         after = state
     if state.tampered and not isinstance(event, Tamper):
-        require(bool(recorder.exchanges), "ENV-TAMPER-1", f"{type(event).__name__} shows the connector nothing")
+        require(
+            bool(recorder.exchanges), "ENV-TAMPER-1", f"{type(event).__name__} shows the connector nothing"
+        )
         after = after._replace(tampered=())
     return _forget_activations(after._replace(connector=recorder.connector)), tuple(recorder.exchanges)
 

@@ -23,7 +23,9 @@ def tamper(
     if event.kind in HASH_KINDS and request is not None:
         sent = dict(state.connector.active).get(event.request, NOTHING_SENT).count
         have = sent if event.kind == "replace_hash" else len(request.block_hashes)
-        require(0 <= event.amount < have, "ENV-TAMPER-1", f"{event.request} has no such block hash {event.amount}")
+        require(
+            0 <= event.amount < have, "ENV-TAMPER-1", f"{event.request} has no such block hash {event.amount}"
+        )
     return state._replace(tampered=(*state.tampered, event))
 
 
