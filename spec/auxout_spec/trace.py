@@ -1,0 +1,148 @@
+"""Traces: connector calls and their results as JSON lines.
+
+One line is one ``Exchange``. Recorders write it, ``auxout trace check`` reads it, and foreign targets are driven
+with it across a process boundary, so nothing is ever unpickled that a foreign process wrote. Hashes are
+hexadecimal; a row is ``[request, position, generation, computation]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .calls import BuildConnectorMeta, Call, Exchange, RequestFinished, Reset, TakeOutput, Unpack
+from .values import (
+    Hashes,
+    Metadata,
+    Outputs,
+    Refusal,
+    RequestOutput,
+    RequestView,
+    Result,
+    Row,
+    Rows,
+)
+
+Json = Any
+
+
+def call_to_json(call: Call) -> dict[str, Json]:
+    """A call as a JSON object; ``call`` holds the method's name."""
+    if isinstance(call, BuildConnectorMeta):
+        views = [_view_to_json(view) for view in call.requests]
+        return {"call": "build_connector_meta", "scheduled": dict(call.scheduled), "requests": views}
+    if isinstance(call, TakeOutput):
+        outputs = None if call.outputs is None else _outputs_to_json(call.outputs)
+        return {"call": "take_output", "request": _view_to_json(call.request), "outputs": outputs}
+    if isinstance(call, RequestFinished):
+        request = _view_to_json(call.request)
+        return {"call": "request_finished", "request": request, "preempted": call.preempted}
+    if isinstance(call, Reset):
+        return {"call": "reset"}
+    return {"call": "unpack", "data": call.data.hex(), "item_size": call.item_size}
+
+
+def call_from_json(data: dict[str, Json]) -> Call:
+    """A call from its JSON object.
+
+    Raises:
+        KeyError, TypeError, ValueError: the object is not a call.
+    """
+    name = data["call"]
+    if name == "build_connector_meta":
+        views = tuple(_view_from_json(view) for view in data["requests"])
+        return BuildConnectorMeta(tuple(data["scheduled"].items()), views)
+    if name == "take_output":
+        outputs = None if data["outputs"] is None else _outputs_from_json(data["outputs"])
+        return TakeOutput(_view_from_json(data["request"]), outputs)
+    if name == "request_finished":
+        return RequestFinished(_view_from_json(data["request"]), data["preempted"])
+    if name == "reset":
+        return Reset()
+    if name == "unpack":
+        return Unpack(bytes.fromhex(data["data"]), data["item_size"])
+    raise ValueError(f"unknown call {name!r}")
+
+
+def result_to_json(result: Result) -> Json:
+    """A result as JSON; None stays null."""
+    if isinstance(result, Metadata):
+        return {
+            "generation": result.generation,
+            "requests": dict(result.requests),
+            "block_hashes": _hashes_to_json(result.block_hashes),
+            "finished_requests": list(result.finished_requests),
+            "finished_block_hashes": _hashes_to_json(result.finished_block_hashes),
+        }
+    if isinstance(result, Rows):
+        return {"rows": [list(row) for row in result.rows]}
+    if isinstance(result, Hashes):
+        return {"hashes": [block_hash.hex() for block_hash in result.hashes]}
+    if isinstance(result, Refusal):
+        return {"refused": result.clause, "message": result.message}
+    return None
+
+
+def result_from_json(data: Json) -> Result:
+    """A result from its JSON form.
+
+    Raises:
+        KeyError, TypeError, ValueError: the object is not a result.
+    """
+    if data is None:
+        return None
+    if "generation" in data:
+        return Metadata(
+            data["generation"],
+            tuple(data["requests"].items()),
+            _hashes_from_json(data["block_hashes"]),
+            tuple(data["finished_requests"]),
+            _hashes_from_json(data["finished_block_hashes"]),
+        )
+    if "rows" in data:
+        return Rows(tuple(Row(*row) for row in data["rows"]))
+    if "hashes" in data:
+        return Hashes(tuple(bytes.fromhex(text) for text in data["hashes"]))
+    return Refusal(data["refused"], data["message"])
+
+
+def exchange_to_json(exchange: Exchange) -> dict[str, Json]:
+    """One line of a trace."""
+    return {**call_to_json(exchange.call), "result": result_to_json(exchange.result)}
+
+
+def exchange_from_json(data: dict[str, Json]) -> Exchange:
+    """One line of a trace, read back."""
+    return Exchange(call_from_json(data), result_from_json(data["result"]))
+
+
+def _view_to_json(view: RequestView) -> dict[str, Json]:
+    fields = view._asdict()
+    fields["block_hashes"] = [block_hash.hex() for block_hash in view.block_hashes]
+    return fields
+
+
+def _view_from_json(data: dict[str, Json]) -> RequestView:
+    hashes = tuple(bytes.fromhex(text) for text in data["block_hashes"])
+    return RequestView(**{**data, "block_hashes": hashes})
+
+
+def _outputs_to_json(outputs: Outputs) -> dict[str, Json]:
+    return {
+        request_id: {"token_start": output.token_start, "rows": [list(row) for row in output.rows]}
+        for request_id, output in outputs
+    }
+
+
+def _outputs_from_json(data: dict[str, Json]) -> Outputs:
+    return tuple(
+        (request_id, RequestOutput(output["token_start"], tuple(Row(*row) for row in output["rows"])))
+        for request_id, output in data.items()
+    )
+
+
+def _hashes_to_json(hashes: tuple[tuple[str, tuple[bytes, ...]], ...]) -> dict[str, Json]:
+    return {request_id: [block_hash.hex() for block_hash in items] for request_id, items in hashes}
+
+
+def _hashes_from_json(data: dict[str, Json]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
+    return tuple((request_id, tuple(bytes.fromhex(text) for text in items)) for request_id, items in data.items())
