@@ -1,0 +1,1 @@
+"""Proofs over all inputs; see README.md."""
