@@ -42,7 +42,7 @@ class Profile(NamedTuple):
     clamps_prompt_start: bool
     """Emit start: the prompt start is cut to the prompt's length (SCHED-EMIT-3 / SCHED-EMIT-4)."""
     truncates_session_hashes: bool
-    """Engine: a session's hash list is cut at the token its next chunk discards (ENV-CHUNK-2)."""
+    """Engine: a session's hash list is cut at the token its next chunk discards."""
     guards_running_reset: bool
     """Engine: a reset of running requests needs a paused engine with nothing in flight (ENV-RESET-2)."""
     deviations: frozenset[Deviation] = frozenset()

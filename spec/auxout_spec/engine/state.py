@@ -56,6 +56,7 @@ class EngineRequest(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
+        """Tokens it has: prompt and sampled ones."""
         return self.tokens[-1][1]
 
     @property
@@ -65,6 +66,7 @@ class EngineRequest(NamedTuple):
 
     @property
     def holds_kv(self) -> bool:
+        """Whether KV blocks are allocated to it."""
         return self.num_computed_tokens > 0
 
 
@@ -121,6 +123,7 @@ class EngineState(NamedTuple):
     tampered: tuple[Tamper, ...] = ()
 
     def request(self, request_id: RequestId) -> EngineRequest | None:
+        """The request in use under an id, if there is one."""
         return next((r for r in self.requests if r.request_id == request_id), None)
 
     def with_request(self, request: EngineRequest) -> EngineState:

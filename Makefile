@@ -1,0 +1,56 @@
+# Ordinary make, venv and pip. Every target sets up what it needs; `make help` lists them.
+# Another interpreter: make test PYTHON=python3.12 VENV=.venv-3.12
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: help setup conform test lint format symbolic bench coverage wheel-test clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(VENV)/installed-dev  ## install everything for development into .venv
+
+conform: $(VENV)/installed-conformance  ## judge the reference, the implementation and a released vLLM
+	$(BIN)/auxout conform reference impl vllm==0.31.0
+
+test: $(VENV)/installed-conformance  ## run the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed-dev  ## check style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(VENV)/installed-dev  ## format, and fix what ruff can fix
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+symbolic: $(VENV)/installed-symbolic  ## prove the integer kernel with CrossHair
+	$(BIN)/python -m pytest tests/symbolic
+
+bench: $(VENV)/installed-dev  ## measure the implementation against its baselines
+	$(BIN)/python tests/perf/bench.py
+
+coverage: $(VENV)/installed-dev  ## run the tests under branch coverage
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+wheel-test: $(VENV)/installed-dev  ## build the wheel and use it as a stranger would
+	bash tests/quality/test_install.sh $(BIN)/python
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) build dist .coverage* .hypothesis .pytest_cache .ruff_cache
+	find spec reference impl tests -name __pycache__ -prune -exec rm -rf {} +
+
+# One venv, one stamp per extra; pip runs one at a time.
+.NOTPARALLEL:
+$(VENV)/installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@touch $@
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
