@@ -8,6 +8,7 @@ from ..calls import BuildConnectorMeta, Call
 from ..values import Metadata, RequestId, Result
 from .events import Launch
 from .guards import require
+from .options import reaches_maximum, takes_drafts
 from .state import (
     Activation,
     EngineConfig,
@@ -86,13 +87,10 @@ def _check_tokens(config: EngineConfig, request: EngineRequest, num_tokens: int,
     lacks = request.num_uncomputed_tokens
     name, removed = request.request_id, config.removed_guards
     # Drafts extend a decode: everything else of the request is computed, and it has run before.
-    decodes = lacks == 1 and request.num_computed_tokens > 0 and request.activation >= 0
     fits = 1 <= num_tokens <= lacks + drafts and drafts >= 0
-    whole = drafts == 0 or (decodes and num_tokens == 1 + drafts)
+    whole = drafts == 0 or (takes_drafts(request) and num_tokens == 1 + drafts)
     require(fits and whole, "ENV-LAUNCH-2", f"{name} lacks {lacks} tokens", removed)
-    placeholders = request.num_output_placeholders
-    last = request.num_computed_tokens + 2 - placeholders
-    enough = placeholders > 0 and last >= request.num_prompt_tokens + request.max_tokens
+    enough = reaches_maximum(request)
     require(not enough, "ENV-LAUNCH-3", f"{name} reaches its maximum with the steps in flight", removed)
 
 

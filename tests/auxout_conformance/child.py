@@ -1,0 +1,51 @@
+"""The process that runs a foreign target: reads calls as JSON lines, answers with observations.
+
+``python -m auxout_conformance.child KIND WHERE``. The first answer says whether the target loaded. What the
+target prints goes to standard error; the answers have a file descriptor of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, TextIO
+
+from auxout_spec import trace
+
+from . import observation
+from .session import Session
+from .targets.adapter import TargetError
+from .targets.loading import LoadSpec, load
+
+
+def main(argv: list[str]) -> int:
+    """Serve one target until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        adapter = load(LoadSpec(*argv))
+        adapter.scheduler("")
+    except BaseException as error:
+        known = isinstance(error, TargetError)
+        _answer(answers, {"broken": str(error) if known else f"{type(error).__name__}: {error}"})
+        return 1
+    _answer(answers, {"loaded": True})
+    session = Session(adapter, "")
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "new" in request:
+            session = Session(adapter, request["new"])
+            continue
+        seen = session.call(trace.call_from_json(request))
+        _answer(answers, observation.to_json(seen))
+    return 0
+
+
+def _answer(answers: TextIO, data: dict[str, Any]) -> None:
+    answers.write(json.dumps(data) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

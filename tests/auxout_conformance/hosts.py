@@ -1,0 +1,169 @@
+"""Where a target runs: in this process, or in a child process that may crash or hang without harm.
+
+A host starts fresh sessions and makes calls in them. ``Crashed`` and ``Hung`` are not wrong answers: they say
+that the target is broken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+from typing import Any, Protocol
+
+from auxout_spec import trace
+from auxout_spec.calls import Call
+
+from . import observation
+from .observation import Observation
+from .session import Session
+from .targets import Target
+from .targets.adapter import TargetError
+from .targets.loading import load
+
+LOAD_SECONDS = 60.0
+CALL_SECONDS = 10.0
+
+
+class TargetBroken(Exception):
+    """The target cannot be judged; the message is one sentence."""
+
+
+class Host(Protocol):
+    """Runs sessions of one target."""
+
+    def new(self, profile: str) -> None:
+        """Start over with a fresh connector."""
+        ...
+
+    def call(self, call: Call) -> Observation:
+        """Make one call.
+
+        Raises:
+            TargetBroken: the target crashed or hung.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+class InProcess:
+    """Runs a trusted target in this process."""
+
+    def __init__(self, target: Target) -> None:
+        try:
+            self._adapter = load(target.spec)
+        except (TargetError, ImportError) as error:
+            raise TargetBroken(f"{target.name} does not load: {error}") from None
+        self._session: Session | None = None
+
+    def new(self, profile: str) -> None:
+        self._session = Session(self._adapter, profile)
+
+    def call(self, call: Call) -> Observation:
+        if self._session is None:
+            raise RuntimeError("call new() first")
+        return self._session.call(call)
+
+    def close(self) -> None:
+        self._session = None
+
+
+class Child:
+    """Runs a target in a process of its own, with a time limit for each call.
+
+    Args:
+        optimized: run it under ``python -O``, where assert statements vanish.
+    """
+
+    def __init__(self, target: Target, optimized: bool = False, call_seconds: float = CALL_SECONDS) -> None:
+        self._name, self._call_seconds = target.name, call_seconds
+        flags = ["-O"] if optimized else []
+        # Unbuffered errors in a file: a pipe nobody reads would block a target that prints much.
+        self._errors = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [sys.executable, *flags, "-m", f"{__package__}.child", *target.spec],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )
+        self._buffer = b""
+        answer = self._read(LOAD_SECONDS, "loading")
+        if "broken" in answer:
+            self.close()
+            raise TargetBroken(f"{target.name} does not load: {answer['broken']}")
+
+    def new(self, profile: str) -> None:
+        self._write({"new": profile})
+
+    def call(self, call: Call) -> Observation:
+        data = trace.call_to_json(call)
+        self._write(data)
+        answer = self._read(self._call_seconds, data["call"])
+        try:
+            return observation.from_json(answer)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise TargetBroken(f"{self._name} answered {data['call']} with something unreadable") from None
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            if pipe is not None and not pipe.closed:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    continue
+
+    def _write(self, data: dict[str, Any]) -> None:
+        pipe = self._process.stdin
+        try:
+            if pipe is not None:
+                pipe.write(json.dumps(data).encode() + b"\n")
+                pipe.flush()
+        except (BrokenPipeError, OSError):
+            raise TargetBroken(self._crash("between calls")) from None
+
+    def _read(self, seconds: float, doing: str) -> dict[str, Any]:
+        pipe = self._process.stdout
+        if pipe is None:
+            raise RuntimeError("the child has no standard output")
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(seconds):
+                    self.close()
+                    raise TargetBroken(f"{self._name} hung: {doing} took over {seconds:.0f} s")
+                data = os.read(pipe.fileno(), 1 << 16)
+                if not data:
+                    raise TargetBroken(self._crash(f"during {doing}"))
+                self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            return json.loads(line)
+        except ValueError:
+            raise TargetBroken(f"{self._name} answered {doing} with something unreadable") from None
+
+    def _crash(self, when: str) -> str:
+        code = self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        said = f"; its last words: {lines[-1]}" if lines else ""
+        self.close()
+        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        return f"{self._name} crashed {when} ({how}){said}"
+
+
+def open_host(target: Target) -> Host:
+    """A running host for a target: its own process if it is foreign.
+
+    Raises:
+        TargetBroken: it does not load.
+    """
+    return Child(target) if target.foreign else InProcess(target)

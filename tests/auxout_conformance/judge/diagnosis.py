@@ -1,0 +1,216 @@
+"""Names the clause that a wrong answer breaks.
+
+Called only when an answer is wrong, so it may take its time. Each function looks at one kind of answer, most
+specific cause first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, Reset, TakeOutput, Unpack
+from auxout_spec.profiles import Profile
+from auxout_spec.scheduler import SchedulerState
+from auxout_spec.values import BlockHash, Hashes, Metadata, Refusal, RequestView, Result, Rows
+
+from ..observation import Odd, Raised
+from .ledger import Ledger
+
+Entries = dict[str, tuple[BlockHash, ...]]
+
+
+def broken_clause(
+    profile: Profile,
+    ledger: Ledger,
+    before: SchedulerState,
+    call: Call,
+    right: Result,
+    actual: Result | Raised | Odd,
+) -> str:
+    """The id of the clause that ``actual`` breaks, ``right`` being the spec's answer."""
+    if isinstance(right, Refusal):
+        crashed = isinstance(actual, Raised) and not actual.refusal
+        return "SCHED-REFUSE-1" if crashed and not right.clause.startswith("WIRE") else right.clause
+    if isinstance(call, BuildConnectorMeta) and isinstance(right, Metadata):
+        if isinstance(actual, Metadata):
+            return ledger.refused or _metadata(profile, ledger, before, call, right, actual)
+        return ledger.refused or _no_metadata(before, call)
+    if isinstance(call, TakeOutput):
+        return _rows(ledger, before, call, right, actual)
+    if isinstance(call, RequestFinished):
+        return ledger.refused or _finish(ledger, before, call)
+    if isinstance(call, Reset):
+        return "SCHED-RESET-1"
+    return _unpacked(call, actual)
+
+
+def _metadata(
+    profile: Profile,
+    ledger: Ledger,
+    before: SchedulerState,
+    call: BuildConnectorMeta,
+    right: Metadata,
+    actual: Metadata,
+) -> str:
+    if actual.generation != right.generation:
+        return "SCHED-RESET-1" if ledger.resets_since_metadata else "SCHED-META-4"
+    return (
+        _requests(profile, ledger, call, right, actual)
+        or _finished(ledger, before, call, right, actual)
+        or _hashes(ledger, before, call, right, actual)
+    )
+
+
+def _no_metadata(before: SchedulerState, call: BuildConnectorMeta) -> str:
+    scheduled = {request_id for request_id, _ in call.scheduled}
+    if scheduled & {request_id for request_id, _ in before.ended}:
+        return "SCHED-RESTART-1"
+    return "SCHED-META-1" if scheduled else "SCHED-META-3"
+
+
+def _requests(
+    profile: Profile, ledger: Ledger, call: BuildConnectorMeta, right: Metadata, actual: Metadata
+) -> str:
+    """What is wrong with the scheduled requests or their emit starts; empty if nothing is."""
+    wanted, found = dict(right.requests), dict(actual.requests)
+    if wanted.keys() != found.keys():
+        return "SCHED-META-1"
+    views = {view.request_id: view for view in call.requests}
+    for request_id, start in right.requests:
+        if found[request_id] != start:
+            return _emit_start(profile, ledger, views[request_id], found[request_id])
+    return "" if right.requests == actual.requests else "SCHED-META-2"
+
+
+def _emit_start(profile: Profile, ledger: Ledger, view: RequestView, actual: int) -> str:
+    if actual == ledger.emit_starts.get(view.request_id):
+        return "SCHED-EMIT-5"
+    if view.prompt_start > view.num_prompt_tokens:
+        return "SCHED-EMIT-4" if profile.clamps_prompt_start else "SCHED-EMIT-3"
+    return "SCHED-EMIT-2" if view.num_output_tokens else "SCHED-EMIT-1"
+
+
+def _finished(
+    ledger: Ledger, before: SchedulerState, call: BuildConnectorMeta, right: Metadata, actual: Metadata
+) -> str:
+    """What is wrong with the terminal events; empty if nothing is."""
+    wanted, found = Counter(right.finished_requests), Counter(actual.finished_requests)
+    scheduled = {request_id for request_id, _ in call.scheduled}
+    for request_id in wanted - found:
+        if request_id in scheduled:
+            return "SCHED-RESTART-1"
+        if not scheduled:
+            return "SCHED-META-3"
+        return "SCHED-TERM-7" if request_id in ledger.preempted else "SCHED-TERM-1"
+    for request_id in found - wanted:
+        return _extra_event(ledger, before, request_id, wanted[request_id])
+    return "" if right.finished_requests == actual.finished_requests else "SCHED-TERM-6"
+
+
+def _extra_event(ledger: Ledger, before: SchedulerState, request_id: str, due: int) -> str:
+    if due:
+        return "SCHED-TERM-4"
+    if request_id in ledger.dropped:
+        return "SCHED-RESET-3"
+    if request_id in ledger.reset_while_active:
+        return "SCHED-RESET-4"
+    if request_id in ledger.delivered or request_id in dict(before.active):
+        return "SCHED-TERM-2"
+    return "SCHED-TERM-2" if request_id in ledger.activated else "SCHED-TERM-3"
+
+
+def _hashes(
+    ledger: Ledger, before: SchedulerState, call: BuildConnectorMeta, right: Metadata, actual: Metadata
+) -> str:
+    """What is wrong with the hashes; something is."""
+    if dict(right.finished_block_hashes) != dict(actual.finished_block_hashes):
+        if dict(right.block_hashes) == dict(actual.block_hashes):
+            return "SCHED-RESTART-3"
+    wanted, found = dict(right.block_hashes), dict(actual.block_hashes)
+    for request_id in [*wanted, *found]:
+        expected, got = wanted.get(request_id), found.get(request_id)
+        if expected != got:
+            return _entry(ledger, before, call, request_id, expected or (), got)
+    return "SCHED-RESTART-3"
+
+
+def _entry(
+    ledger: Ledger,
+    before: SchedulerState,
+    call: BuildConnectorMeta,
+    request_id: str,
+    expected: tuple[BlockHash, ...],
+    got: tuple[BlockHash, ...] | None,
+) -> str:
+    """What is wrong with one request's hashes."""
+    scheduled = request_id in dict(call.scheduled)
+    active, ended = dict(before.active), dict(before.ended)
+    if got == ():
+        return "SCHED-HASH-5"
+    if scheduled and request_id in ended:
+        return "SCHED-RESTART-2"
+    if not scheduled and request_id not in active and not (request_id in ended and expected):
+        return _inactive(ledger, request_id, bool(got))
+    sent = active[request_id].count if request_id in active else 0
+    if request_id in ended:
+        known = ledger.views[request_id].block_hashes
+        sent = len(known) - len(expected)
+    else:
+        known = {view.request_id: view for view in call.requests}[request_id].block_hashes
+    if set(got or ()) & set(known[:sent]) or len(set(got or ())) != len(got or ()):
+        return "SCHED-HASH-2"
+    if sorted(got or ()) == sorted(expected):
+        return "SCHED-HASH-4"
+    if request_id in ended:
+        return "SCHED-TERM-5"
+    if not scheduled:
+        return "SCHED-HASH-6"
+    return "SCHED-HASH-3" if request_id in active else _first_hashes(ledger, request_id)
+
+
+def _inactive(ledger: Ledger, request_id: str, got: bool) -> str:
+    """Hashes of a request that owes none."""
+    if request_id in ledger.reset_while_active:
+        return "SCHED-RESET-4"
+    if request_id in ledger.dropped:
+        return "SCHED-RESET-3"
+    return "SCHED-TERM-9" if request_id in ledger.activated and got else "SCHED-HASH-7"
+
+
+def _first_hashes(ledger: Ledger, request_id: str) -> str:
+    """Wrong hashes at the start of an activation."""
+    if request_id in ledger.reset_while_active:
+        return "SCHED-RESET-2"
+    return "SCHED-HASH-11" if request_id in ledger.activated else "SCHED-HASH-1"
+
+
+def _rows(
+    ledger: Ledger, before: SchedulerState, call: TakeOutput, right: Result, actual: Result | Raised | Odd
+) -> str:
+    view = call.request
+    stale = view.request_id in ledger.preempted and view.request_id not in dict(before.active)
+    if isinstance(right, Rows) and stale and not (isinstance(actual, Rows) and actual.rows):
+        return "SCHED-TAKE-12"
+    if right is None:
+        return "SCHED-TAKE-5"
+    if not isinstance(right, Rows) or not isinstance(actual, Rows):
+        return "SCHED-TAKE-4" if isinstance(right, Rows) and not right.rows else "SCHED-TAKE-3"
+    given = dict(call.outputs or ())[view.request_id].rows
+    if any(row not in given and row.position >= 0 for row in actual.rows):
+        return "SCHED-TAKE-11"
+    if any(row.position < 0 for row in actual.rows):
+        return "SCHED-TAKE-9"
+    whole = actual.rows == given
+    return "SCHED-TAKE-8" if whole and len(given) > len(right.rows) else "SCHED-TAKE-3"
+
+
+def _finish(ledger: Ledger, before: SchedulerState, call: RequestFinished) -> str:
+    request_id = call.request.request_id
+    if request_id in dict(before.active):
+        return "SCHED-TERM-7" if call.preempted else "SCHED-TERM-1"
+    return "SCHED-TERM-4" if request_id in ledger.activated else "SCHED-TERM-3"
+
+
+def _unpacked(call: Unpack, actual: Result | Raised | Odd) -> str:
+    empty = not call.data and not (isinstance(actual, Hashes) and not actual.hashes)
+    return "WIRE-HASH-4" if empty else "WIRE-HASH-1"

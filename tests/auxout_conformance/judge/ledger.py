@@ -1,0 +1,72 @@
+"""What happened so far in one scenario, as far as it explains a wrong answer.
+
+The spec's state says what is right; naming the clause behind a wrong answer also needs the past: was this
+event delivered before, was it dropped by a reset, had a refused call come first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, Reset, TakeOutput
+from auxout_spec.scheduler import SchedulerState
+from auxout_spec.values import Metadata, Refusal, RequestView, Result
+
+
+@dataclass
+class Ledger:
+    """The past of one scenario, by the right answers."""
+
+    activated: set[str] = field(default_factory=set)
+    """Ids that were ever active."""
+    delivered: set[str] = field(default_factory=set)
+    """Ids whose terminal event was delivered and that are not active again."""
+    dropped: set[str] = field(default_factory=set)
+    """Ids whose terminal event a reset dropped, not active again since."""
+    reset_while_active: set[str] = field(default_factory=set)
+    """Ids that were active when a reset came, not active again since."""
+    preempted: set[str] = field(default_factory=set)
+    """Ids whose last end was a preemption."""
+    emit_starts: dict[str, int] = field(default_factory=dict)
+    """The last emit start of each id."""
+    views: dict[str, RequestView] = field(default_factory=dict)
+    """Each request as the connector last saw it."""
+    refused: str = ""
+    """The clause on atomicity that the last refused call puts at stake."""
+    resets_since_metadata: int = 0
+
+    def record(self, call: Call, before: SchedulerState, right: Result) -> None:
+        """Add one exchange."""
+        if isinstance(right, Refusal):
+            self.refused = _atomicity(call) or self.refused
+        elif isinstance(call, BuildConnectorMeta) and isinstance(right, Metadata):
+            self._record_metadata(call, before, right)
+        elif isinstance(call, RequestFinished):
+            self.views[call.request.request_id] = call.request
+            (self.preempted.add if call.preempted else self.preempted.discard)(call.request.request_id)
+        elif isinstance(call, Reset):
+            self._record_reset(before)
+
+    def _record_metadata(self, call: BuildConnectorMeta, before: SchedulerState, right: Metadata) -> None:
+        self.views.update((view.request_id, view) for view in call.requests)
+        self.delivered |= set(right.finished_requests)
+        for request_id, start in right.requests:
+            self.emit_starts[request_id] = start
+            if request_id not in dict(before.active):
+                self.activated.add(request_id)
+                for past in (self.delivered, self.dropped, self.reset_while_active):
+                    past.discard(request_id)
+        self.resets_since_metadata = 0
+
+    def _record_reset(self, before: SchedulerState) -> None:
+        self.reset_while_active |= {request_id for request_id, _ in before.active}
+        self.dropped |= {request_id for request_id, _ in before.ended}
+        self.resets_since_metadata += 1
+
+
+def _atomicity(call: Call) -> str:
+    if isinstance(call, BuildConnectorMeta):
+        return "SCHED-REFUSE-3"
+    if isinstance(call, RequestFinished):
+        return "SCHED-REFUSE-4"
+    return "SCHED-REFUSE-5" if isinstance(call, TakeOutput) else ""

@@ -1,0 +1,50 @@
+"""What a target did with one call, in the spec's values."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from auxout_spec import trace
+from auxout_spec.values import Result
+
+
+class Raised(NamedTuple):
+    """The call raised. ``refusal``: an exception by which an implementation refuses a call (SCHED-REFUSE-1)."""
+
+    type: str
+    message: str
+    refusal: bool
+
+
+class Odd(NamedTuple):
+    """The call returned something that has not the shape of a result."""
+
+    text: str
+
+
+class Observation(NamedTuple):
+    """The outcome of a call, and what else was noticed: pairs of clause id and sentence."""
+
+    outcome: Result | Raised | Odd
+    notes: tuple[tuple[str, str], ...] = ()
+
+
+def to_json(observation: Observation) -> dict[str, Any]:
+    """For the pipe to a foreign target's process."""
+    outcome = observation.outcome
+    notes = [list(note) for note in observation.notes]
+    if isinstance(outcome, Raised):
+        return {"raised": outcome._asdict(), "notes": notes}
+    if isinstance(outcome, Odd):
+        return {"odd": outcome.text, "notes": notes}
+    return {"result": trace.result_to_json(outcome), "notes": notes}
+
+
+def from_json(data: dict[str, Any]) -> Observation:
+    """Read back; a foreign process may have written anything, so errors are for the caller to judge."""
+    notes = tuple((str(clause), str(text)) for clause, text in data["notes"])
+    if "raised" in data:
+        return Observation(Raised(**data["raised"]), notes)
+    if "odd" in data:
+        return Observation(Odd(str(data["odd"])), notes)
+    return Observation(trace.result_from_json(data["result"]), notes)

@@ -1,0 +1,164 @@
+"""Drives one connector: turns the spec's calls into real ones and real results into the spec's values.
+
+A session is one connector from its construction on. It watches what no result shows: whether inputs were
+changed, whether metadata changes after it was returned, whether it survives pickling.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, TakeOutput, Unpack
+from auxout_spec.calls import Reset as ResetCall
+from auxout_spec.values import Hashes, Metadata, Rows
+
+from .objects import ROW_DTYPE, ROW_SHAPE, Requests, RowCodec
+from .observation import Observation, Odd, Raised
+from .targets.adapter import Adapter
+
+Notes = list[tuple[str, str]]
+
+
+class Session:
+    """One connector under judgement."""
+
+    def __init__(self, adapter: Adapter, profile: str) -> None:
+        self._adapter = adapter
+        self._connector = adapter.scheduler(profile)
+        self._requests = Requests()
+        self._rows = RowCodec()
+        self._delivered: list[tuple[Any, Metadata]] = []
+        """Metadata objects returned so far, with what they said then."""
+
+    def call(self, call: Call) -> Observation:
+        """Make one call; never raises what the target raises."""
+        notes: Notes = []
+        if isinstance(call, BuildConnectorMeta):
+            outcome = _caught(lambda: self._build(call, notes))
+        elif isinstance(call, TakeOutput):
+            outcome = _caught(lambda: self._take(call, notes))
+        elif isinstance(call, RequestFinished):
+            outcome = _caught(lambda: self._finish(call, notes))
+        elif isinstance(call, ResetCall):
+            outcome = _caught(lambda: _nothing(self._connector.reset(), "reset"))
+        else:
+            outcome = _caught(lambda: self._unpack(call))
+        if not isinstance(outcome, Raised):
+            self._recheck_delivered(notes)
+        return Observation(outcome, tuple(notes))
+
+    def _build(self, call: BuildConnectorMeta, notes: Notes) -> Metadata | Odd:
+        output, requests = self._requests.step(call)
+        table = dict(requests)
+        try:
+            returned = self._connector.build_connector_meta(output, requests)
+        finally:
+            kept = list(output.num_scheduled_tokens.items()) == list(call.scheduled)
+            same_table = list(requests.items()) == list(table.items())
+            if not (kept and same_table and all(request.unchanged() for request in table.values())):
+                notes.append(("SCHED-META-5", "the scheduler output or a request was changed"))
+        metadata = read_metadata(returned)
+        if isinstance(metadata, Metadata):
+            self._delivered.append((returned, metadata))
+            _check_pickle(returned, metadata, notes)
+        return metadata
+
+    def _take(self, call: TakeOutput, notes: Notes) -> Rows | Odd | None:
+        request = self._requests.get(call.request)
+        outputs = self._rows.outputs(call.outputs)
+        before = self._rows.outputs(call.outputs)
+        try:
+            rows = self._connector.take_output(request, outputs)
+        finally:
+            if not _same_outputs(outputs, before) or not request.unchanged():
+                notes.append(("SCHED-TAKE-10", "the worker's output or the request was changed"))
+        if rows is None:
+            return None
+        if not isinstance(rows, np.ndarray):
+            return Odd(f"take_output returned {type(rows).__name__}, not a numpy array or None")
+        if rows.shape[1:] != ROW_SHAPE or rows.dtype != ROW_DTYPE:
+            notes.append(
+                (
+                    "SCHED-TAKE-9",
+                    f"rows are {rows.dtype}{list(rows.shape)}, the worker gave {ROW_DTYPE}[n, 2, 2]",
+                )
+            )
+        return Rows(self._rows.decode(rows) if rows.ndim else ())
+
+    def _finish(self, call: RequestFinished, notes: Notes) -> Odd | None:
+        request = self._requests.get(call.request)
+        outcome = _nothing(self._connector.request_finished(request), "request_finished")
+        if not request.unchanged():
+            notes.append(("SCHED-META-5", "request_finished changed the request"))
+        if call.request.finished:
+            self._requests.forget(call.request.request_id)
+        return outcome
+
+    def _unpack(self, call: Unpack) -> Hashes | Odd:
+        items = list(self._adapter.packed_block_hashes(call.data, call.item_size))
+        if not all(isinstance(item, bytes) for item in items):
+            return Odd("a packed value iterates to something that is not bytes")
+        return Hashes(tuple(items))
+
+    def _recheck_delivered(self, notes: Notes) -> None:
+        """Notice metadata that changed after it was returned; only the latest few can still be in flight."""
+        self._delivered = self._delivered[-4:]
+        for returned, said in self._delivered:
+            if _caught(lambda returned=returned: read_metadata(returned)) != said:
+                notes.append(("SCHED-META-6", "metadata that was already returned says something else now"))
+
+
+def read_metadata(returned: Any) -> Metadata | Odd:
+    """A metadata object in the spec's values, or what is wrong with its shape.
+
+    Entries of ``block_hashes`` that iterate to nothing are kept: they are not the same as no entry.
+    """
+    try:
+        generation, requests = returned.generation, dict(returned.requests.items())
+        hashes = _read_hashes(returned.block_hashes)
+        finished = tuple(returned.finished_requests)
+        apart = _read_hashes(getattr(returned, "finished_block_hashes", {}))
+    except AttributeError as error:
+        return Odd(f"the metadata has not the fields of AuxOutputConnectorMetadata: {error}")
+    ints = [generation, *requests.values()]
+    if not all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in ints):
+        return Odd("generation and emit starts must be whole numbers")
+    starts = tuple((request_id, int(start)) for request_id, start in requests.items())
+    return Metadata(int(generation), starts, hashes, finished, apart)
+
+
+def _read_hashes(entries: Any) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
+    return tuple((request_id, tuple(packed)) for request_id, packed in entries.items())
+
+
+def _check_pickle(returned: Any, said: Metadata, notes: Notes) -> None:
+    """The worker may live in another process: what arrives must say the same (WIRE-META-1)."""
+    arrived = _caught(lambda: read_metadata(pickle.loads(pickle.dumps(returned, protocol=5))))
+    if arrived != said:
+        notes.append(("WIRE-META-1", f"after pickling the metadata reads {arrived}"))
+
+
+def _same_outputs(outputs: Any, before: Any) -> bool:
+    if outputs is None or before is None:
+        return outputs is before
+    return outputs.keys() == before.keys() and all(
+        outputs[name].token_start == before[name].token_start
+        and np.array_equal(outputs[name].rows, before[name].rows)
+        for name in before
+    )
+
+
+def _nothing(returned: Any, method: str) -> Odd | None:
+    return None if returned is None else Odd(f"{method} returned {type(returned).__name__}, not None")
+
+
+def _caught(action: Callable[[], Any]) -> Any:
+    try:
+        return action()
+    except Exception as error:
+        refusal = isinstance(error, AssertionError | ValueError)
+        return Raised(type(error).__name__, str(error), refusal)

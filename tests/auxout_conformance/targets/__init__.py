@@ -1,0 +1,10 @@
+"""Targets: the implementations under judgement, and how each is found, fetched and loaded.
+
+``resolve`` turns what a user typed into a ``Target``; ``loading`` turns a target into an ``Adapter``, inside the
+process that will run it. Nothing of a target is imported while it is resolved.
+"""
+
+from .adapter import Adapter, TargetError
+from .resolve import Listed, Target, list_targets, resolve
+
+__all__ = ["Adapter", "Listed", "Target", "TargetError", "list_targets", "resolve"]
