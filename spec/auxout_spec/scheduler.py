@@ -25,7 +25,7 @@ from .values import BlockHash, Metadata, Outputs, Refusal, RequestId, RequestVie
 class Sent(NamedTuple):
     """How much of an active request's hash list the worker has."""
 
-    count: int
+    num_hashes: int
     last: BlockHash
     """The last hash sent; empty bytes when none was."""
 
@@ -142,21 +142,23 @@ def emit_start(profile: Profile, view: RequestView) -> int:
 def unsent_hashes(profile: Profile, view: RequestView, sent: Sent) -> tuple[BlockHash, ...] | Refusal:
     """The hashes the worker lacks, or why the list cannot extend what it has (SCHED-HASH-8, -9, -10)."""
     name = f"request {view.request_id}"
-    unsent = kernel.num_unsent(len(view.block_hashes), sent.count)
+    unsent = kernel.num_unsent(len(view.block_hashes), sent.num_hashes)
     if unsent < 0:
         return Refusal(
-            "SCHED-HASH-8", f"{name}: {len(view.block_hashes)} block hashes, {sent.count} were sent"
+            "SCHED-HASH-8", f"{name}: {len(view.block_hashes)} block hashes, {sent.num_hashes} were sent"
         )
     # Each hash covers its whole prefix, so a change anywhere in what was sent shows in the last one.
-    replaced = sent.count > 0 and view.block_hashes[sent.count - 1] != sent.last
+    replaced = sent.num_hashes > 0 and view.block_hashes[sent.num_hashes - 1] != sent.last
     if replaced and Deviation.REPLACED_HASH_UNNOTICED not in profile.deviations:
-        return Refusal("SCHED-HASH-9", f"{name}: block hash {sent.count - 1} was replaced after it was sent")
-    return _one_length(profile, name, view.block_hashes[sent.count :], sent)
+        return Refusal(
+            "SCHED-HASH-9", f"{name}: block hash {sent.num_hashes - 1} was replaced after it was sent"
+        )
+    return _one_length(profile, name, view.block_hashes[sent.num_hashes :], sent)
 
 
 def advance(sent: Sent, hashes: tuple[BlockHash, ...]) -> Sent:
     """What the worker has once ``hashes`` are sent too."""
-    return Sent(sent.count + len(hashes), hashes[-1]) if hashes else sent
+    return Sent(sent.num_hashes + len(hashes), hashes[-1]) if hashes else sent
 
 
 def _one_length(

@@ -21,7 +21,7 @@ def tamper(
     request = state.request(event.request)
     require(request is not None, "ENV-FORM-1", f"there is no request {event.request}")
     if event.kind in HASH_KINDS and request is not None:
-        sent = dict(state.connector.active).get(event.request, NOTHING_SENT).count
+        sent = dict(state.connector.active).get(event.request, NOTHING_SENT).num_hashes
         have = sent if event.kind == "replace_hash" else len(request.block_hashes)
         require(
             0 <= event.amount < have, "ENV-TAMPER-1", f"{event.request} has no such block hash {event.amount}"
