@@ -1,0 +1,21 @@
+"""The scheduler connector in plain Python: short, slow where that is clearer, and meant to be read.
+
+A drop-in for ``vllm.distributed.aux_output_connector.connector``. It is the measure for everything faster, so
+it follows the protocol sentence by sentence; clause ids such as ``SCHED-HASH-8`` name the sentences.
+"""
+
+from .connector import (
+    AuxOutputConnectorMetadata,
+    AuxOutputSchedulerConnector,
+    AuxRequestOutput,
+    PackedBlockHashes,
+)
+from .errors import ProtocolViolation
+
+__all__ = [
+    "AuxOutputConnectorMetadata",
+    "AuxOutputSchedulerConnector",
+    "AuxRequestOutput",
+    "PackedBlockHashes",
+    "ProtocolViolation",
+]

@@ -1,0 +1,297 @@
+"""The scheduler connector: tells the worker connector what each step needs, and cuts what comes back.
+
+A request is *active* from the first step that schedules it until its terminal event. While it is active the
+worker is owed every block hash of it, in order and once. Finishing, aborting and preempting a request queue
+one terminal event with the hashes still owed; the next metadata delivers the queue. A reset starts the next
+generation with nothing active and nothing queued.
+
+Every method first finds out what it would do, which is where it may refuse, and only then changes anything:
+that is all there is to atomic refusals (SCHED-REFUSE-3, -4, -5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .errors import ProtocolViolation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from .engine import Request, SchedulerOutput
+
+PROFILES = ("0.31", "0.32")
+"""Protocol versions; they differ in the emit start only (SCHED-EMIT-3 and SCHED-EMIT-4)."""
+
+
+@dataclass
+class PackedBlockHashes:
+    """Block hashes of one request as they travel: joined, with the length of each.
+
+    Attributes:
+        data: the hashes, one after the other.
+        item_size: length of one hash in bytes.
+    """
+
+    data: bytes
+    item_size: int
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The hashes in order (WIRE-HASH-1, -4).
+
+        Checked here and not when constructed, because unpickling does not construct and this is where a
+        wrong length would become a wrong key.
+
+        Raises:
+            ProtocolViolation: item size not positive (WIRE-HASH-2), or not a divisor of the length of
+                ``data`` (WIRE-HASH-3).
+        """
+        if self.item_size <= 0:
+            raise ProtocolViolation("WIRE-HASH-2", None, f"item size {self.item_size} is not positive")
+        if len(self.data) % self.item_size:
+            what = f"{len(self.data)} bytes are not a multiple of the item size {self.item_size}"
+            raise ProtocolViolation("WIRE-HASH-3", None, what)
+        starts = range(0, len(self.data), self.item_size)
+        return iter([self.data[start : start + self.item_size] for start in starts])
+
+
+def _no_hashes() -> dict[str, PackedBlockHashes]:
+    return {}
+
+
+@dataclass
+class AuxOutputConnectorMetadata:
+    """One step's message from the scheduler connector to the worker connector.
+
+    Attributes:
+        generation: namespace of every hash in it; rows never cross generations.
+        requests: scheduled request -> emit start (a token position), in batch order.
+        block_hashes: request -> hashes that are new to the worker; requests without any have no entry.
+        finished_requests: requests that ended since the last metadata, in that order.
+        finished_block_hashes: final hashes of ended requests whose id runs again in this very step, where
+            the entry in ``block_hashes`` belongs to the activation that starts (SCHED-RESTART-3).
+    """
+
+    generation: int
+    requests: dict[str, int]
+    block_hashes: dict[str, PackedBlockHashes]
+    finished_requests: tuple[str, ...]
+    finished_block_hashes: dict[str, PackedBlockHashes] = field(default_factory=_no_hashes)
+
+
+@dataclass
+class AuxRequestOutput:
+    """What the worker returned for one request of one step.
+
+    Attributes:
+        token_start: position of the first row.
+        rows: ``(num_rows, num_layers, top_k)`` logical expert ids, ``uint8`` or ``uint16``.
+    """
+
+    token_start: int
+    rows: NDArray[Any]
+
+
+class Sent(NamedTuple):
+    """How much of an active request's hash list the worker has."""
+
+    num_hashes: int
+    last: bytes
+    """The last hash sent; empty when none was."""
+
+
+NOTHING_SENT = Sent(0, b"")
+
+
+class AuxOutputSchedulerConnector:
+    """The scheduler's half of the auxiliary-output protocol; owns neither rows nor stores."""
+
+    def __init__(self, *, profile: str = "0.32") -> None:
+        """Start in generation 0 with no request active.
+
+        Args:
+            profile: the protocol version to follow, ``"0.31"`` or ``"0.32"``.
+
+        Raises:
+            ValueError: no such profile.
+        """
+        if profile not in PROFILES:
+            raise ValueError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
+        self._profile = profile
+        self._generation = 0
+        self._active: dict[str, Sent] = {}
+        # Ended requests with their final hashes, in the order of the terminal events.
+        self._ended: dict[str, list[bytes]] = {}
+
+    def build_connector_meta(
+        self, scheduler_output: SchedulerOutput, requests: Mapping[str, Request]
+    ) -> AuxOutputConnectorMetadata:
+        """Describe one step to the worker: who runs, which hashes are new, who ended.
+
+        Requests of the step become active; all active ones contribute what is new, because an asynchronously
+        settled token can complete a block after the step was scheduled (SCHED-HASH-6).
+
+        Args:
+            scheduler_output: the step; its ``num_scheduled_tokens`` names the requests in order.
+            requests: every request the engine knows, by id.
+
+        Raises:
+            ProtocolViolation: a hash list shrank, was replaced or mixes lengths (SCHED-HASH-8, -9, -10), a
+                request is missing (SCHED-META-1, SCHED-HASH-6) or has no sampling parameters (SCHED-EMIT-1).
+        """
+        emit_starts: dict[str, int] = {}
+        new_hashes: dict[str, list[bytes]] = {}
+        for request_id in scheduler_output.num_scheduled_tokens:
+            request = _look_up(requests, request_id, "SCHED-META-1")
+            sent = self._active.get(request_id, NOTHING_SENT)
+            new_hashes[request_id] = _unsent_hashes(request_id, request, sent)
+            emit_starts[request_id] = self._emit_start(request_id, request)
+        for request_id, sent in self._active.items():
+            if request_id not in emit_starts:
+                request = _look_up(requests, request_id, "SCHED-HASH-6")
+                new_hashes[request_id] = _unsent_hashes(request_id, request, sent)
+        metadata = self._metadata(emit_starts, new_hashes)
+        self._active = {
+            request_id: _advanced(self._active.get(request_id, NOTHING_SENT), hashes)
+            for request_id, hashes in new_hashes.items()
+        }
+        self._ended = {}
+        return metadata
+
+    def take_output(
+        self, request: Request, output: Mapping[str, AuxRequestOutput] | None
+    ) -> NDArray[Any] | None:
+        """The rows of a request's accepted tokens out of what the worker returned for it.
+
+        A request of ``n`` tokens has rows for ``[0, n-1)``: the last sampled token was not forwarded yet. So
+        the result is rows ``[token_start, n-1)``; rows behind belong to tokens that a stop rule removed.
+
+        Args:
+            request: the request, active or not: output in flight outlives a preemption (SCHED-TAKE-12).
+            output: the step's worker output by request id; None when the step had none.
+
+        Returns:
+            ``(num_accepted, num_layers, top_k)``, a view, possibly of no row (SCHED-TAKE-4); None when the
+            output starts beyond the accepted tokens of a request that runs (SCHED-TAKE-5).
+
+        Raises:
+            ProtocolViolation: no output for the request (SCHED-TAKE-1, -2), a finished request's output
+                starts beyond its accepted tokens (SCHED-TAKE-6), or rows are missing (SCHED-TAKE-7).
+        """
+        request_id = request.request_id
+        if output is None:
+            raise ProtocolViolation("SCHED-TAKE-1", request_id, "the worker returned no output for the step")
+        if request_id not in output:
+            raise ProtocolViolation("SCHED-TAKE-2", request_id, "the worker's output lacks the request")
+        start, rows = output[request_id].token_start, output[request_id].rows
+        accepted_end = request.num_tokens - 1
+        span = f"rows [{start}, {start + len(rows)})"
+        if accepted_end < start:
+            if request.is_finished():
+                what = f"{span} start beyond the accepted end {accepted_end} of a finished request"
+                raise ProtocolViolation("SCHED-TAKE-6", request_id, what)
+            return None
+        if accepted_end - start > len(rows):
+            what = f"{span} end before the accepted end {accepted_end}"
+            raise ProtocolViolation("SCHED-TAKE-7", request_id, what)
+        return rows[: accepted_end - start]
+
+    def request_finished(self, request: Request) -> None:
+        """Queue the terminal event of a request that finished, was aborted or was preempted.
+
+        Nothing happens when the request is not active (SCHED-TERM-3, -4).
+
+        Args:
+            request: the request as it ends; its unsent hashes travel with the event (SCHED-TERM-5).
+
+        Raises:
+            ProtocolViolation: its hash list shrank, was replaced or mixes lengths (SCHED-TERM-8,
+                SCHED-HASH-9, -10).
+        """
+        request_id = request.request_id
+        if request_id not in self._active:
+            return
+        sent = self._active[request_id]
+        final = _unsent_hashes(request_id, request, sent, shrunk_clause="SCHED-TERM-8")
+        del self._active[request_id]
+        self._ended[request_id] = final
+
+    def reset(self) -> None:
+        """Start the next generation after a prefix-cache reset; nothing is active or queued (SCHED-RESET)."""
+        self._generation += 1
+        self._active = {}
+        self._ended = {}
+
+    def _emit_start(self, request_id: str, request: Request) -> int:
+        """First position whose row the worker has to emit, were the request to start now (SCHED-EMIT)."""
+        if request.sampling_params is None:
+            raise ProtocolViolation("SCHED-EMIT-1", request_id, "no sampling parameters, so no prompt start")
+        prompt_start = request.sampling_params.routed_experts_prompt_start
+        if self._profile != "0.31":
+            prompt_start = min(prompt_start, request.num_prompt_tokens)
+        # With output tokens everything before the last sampled token was emitted already.
+        emitted = 0 if request.num_output_tokens == 0 else request.num_tokens - 1
+        return max(prompt_start, emitted)
+
+    def _metadata(
+        self, emit_starts: dict[str, int], new_hashes: dict[str, list[bytes]]
+    ) -> AuxOutputConnectorMetadata:
+        """Put the message together; an id that ended and starts again keeps both entries apart."""
+        ended = self._ended
+        restarted = {request_id: ended[request_id] for request_id in ended if request_id in emit_starts}
+        gone = {request_id: ended[request_id] for request_id in ended if request_id not in emit_starts}
+        return AuxOutputConnectorMetadata(
+            self._generation,
+            emit_starts,
+            _pack({**new_hashes, **gone}),
+            tuple(ended),
+            _pack(restarted),
+        )
+
+
+def _look_up(requests: Mapping[str, Request], request_id: str, clause: str) -> Request:
+    """The engine's request, or a refusal when the engine no longer knows it."""
+    if request_id not in requests:
+        raise ProtocolViolation(clause, request_id, "the engine does not know the request")
+    return requests[request_id]
+
+
+def _unsent_hashes(
+    request_id: str, request: Request, sent: Sent, shrunk_clause: str = "SCHED-HASH-8"
+) -> list[bytes]:
+    """The hashes the worker lacks; refused when the list does not extend what the worker has."""
+    hashes = request.block_hashes
+    if len(hashes) < sent.num_hashes:
+        what = f"hashes [0, {len(hashes)}), but [0, {sent.num_hashes}) were sent"
+        raise ProtocolViolation(shrunk_clause, request_id, what)
+    # A hash covers its whole prefix, so a change anywhere in what was sent shows in the last one sent.
+    if sent.num_hashes > 0 and hashes[sent.num_hashes - 1] != sent.last:
+        what = f"hash {sent.num_hashes - 1} was replaced after hashes [0, {sent.num_hashes}) were sent"
+        raise ProtocolViolation("SCHED-HASH-9", request_id, what)
+    unsent = list(hashes[sent.num_hashes :])
+    lengths = {len(block_hash) for block_hash in unsent}
+    if sent.num_hashes > 0:
+        lengths.add(len(sent.last))
+    if len(lengths) > 1 or 0 in lengths:
+        what = (
+            f"hashes [{sent.num_hashes}, {len(hashes)}) are empty or of different lengths: {sorted(lengths)}"
+        )
+        raise ProtocolViolation("SCHED-HASH-10", request_id, what)
+    return unsent
+
+
+def _advanced(sent: Sent, hashes: list[bytes]) -> Sent:
+    """What the worker has once ``hashes`` are sent too."""
+    return Sent(sent.num_hashes + len(hashes), hashes[-1]) if hashes else sent
+
+
+def _pack(hashes: dict[str, list[bytes]]) -> dict[str, PackedBlockHashes]:
+    """Joined hashes per request; none, no entry (SCHED-HASH-5)."""
+    return {
+        request_id: PackedBlockHashes(b"".join(block_hashes), len(block_hashes[0]))
+        for request_id, block_hashes in hashes.items()
+        if block_hashes
+    }

@@ -1,0 +1,68 @@
+"""What the connector reads of the engine's objects, and nothing else of them.
+
+vLLM's ``Request`` and ``SchedulerOutput`` fit; so does anything with these attributes. All are read, none is
+written (SCHED-META-5). Token counts and positions are in tokens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class SamplingParams(Protocol):
+    """A request's sampling parameters."""
+
+    @property
+    def routed_experts_prompt_start(self) -> int:
+        """First position whose row the client wants, at least 0."""
+        ...
+
+
+class Request(Protocol):
+    """One request, as it is at the time of the call."""
+
+    @property
+    def request_id(self) -> str:
+        """The engine's name for it."""
+        ...
+
+    @property
+    def block_hashes(self) -> Sequence[bytes]:
+        """One hash per completed hash block, in order; all of one length."""
+        ...
+
+    @property
+    def sampling_params(self) -> SamplingParams | None:
+        """None for a pooling request, which has no routed experts to return."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt tokens plus accepted output tokens."""
+        ...
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Prompt tokens; read in profile 0.32 only."""
+        ...
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Accepted output tokens."""
+        ...
+
+    def is_finished(self) -> bool:
+        """Whether a stop rule or an abort ended it."""
+        ...
+
+
+class SchedulerOutput(Protocol):
+    """One step, as scheduled."""
+
+    @property
+    def num_scheduled_tokens(self) -> Mapping[str, int]:
+        """Request id -> tokens of this step, in the order of the batch; only the ids matter here."""
+        ...
