@@ -44,7 +44,7 @@ class Profile(NamedTuple):
     truncates_session_hashes: bool
     """Engine: a session's hash list is cut at the token its next chunk discards."""
     guards_running_reset: bool
-    """Engine: a reset of running requests needs a paused engine with nothing in flight (ENV-RESET-2)."""
+    """Engine: a reset of running requests needs a paused engine with nothing in flight (ENV-RESET-1)."""
     deviations: frozenset[Deviation] = frozenset()
 
 

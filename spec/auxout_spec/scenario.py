@@ -55,7 +55,7 @@ _VERBS: dict[str, tuple[type[Any], str, dict[str, type]]] = {
     "preempt": (ev.Preempt, "request", {}),
     "evict": (ev.Evict, "block", {}),
     "pause": (ev.Pause, "on", {}),
-    "reset": (ev.Reset, "running", {"weights": bool}),
+    "reset": (ev.Reset, "running", {"weights": bool, "kept": bool}),
     "chunk": (ev.Chunk, "request", {"tokens": int, "start": int, "max_tokens": int}),
     "end": (ev.End, "request", {}),
     "tamper": (ev.Tamper, "kind", {"request": str, "amount": int}),

@@ -145,4 +145,6 @@ def _hashes_to_json(hashes: tuple[tuple[str, tuple[bytes, ...]], ...]) -> dict[s
 
 
 def _hashes_from_json(data: dict[str, Json]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
-    return tuple((request_id, tuple(bytes.fromhex(text) for text in items)) for request_id, items in data.items())
+    return tuple(
+        (request_id, tuple(bytes.fromhex(text) for text in items)) for request_id, items in data.items()
+    )

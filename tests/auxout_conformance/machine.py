@@ -189,9 +189,9 @@ class EngineMachine(RuleBasedStateMachine):
     def evict(self) -> None:
         self.apply(Evict())
 
-    @rule(running=st.booleans(), weights=st.booleans())
-    def reset(self, running: bool, weights: bool) -> None:
-        self.apply(Reset(running, weights))
+    @rule(how=st.sampled_from(("plain", "running", "kept")), weights=st.booleans())
+    def reset(self, how: str, weights: bool) -> None:
+        self.apply(Reset(how == "running", weights, how == "kept"))
 
     @precondition(lambda self: self.profile.guards_running_reset)
     @rule()

@@ -77,6 +77,8 @@ class Reset(NamedTuple):
     """Preempt the running requests first."""
     weights: bool = False
     """The reset accompanies a weight update."""
+    kept: bool = False
+    """Requests keep their KV and go on: only the cache's names are forgotten."""
 
 
 class Chunk(NamedTuple):

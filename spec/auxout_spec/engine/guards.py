@@ -37,7 +37,8 @@ _GUARDS = (
     Guard("ENV-PREEMPT-1", "Only a running request is preempted.", f"{_SCHEDULER} _preempt_request"),
     Guard("ENV-PREEMPT-2", "A session with output in flight is not preempted (released engines lose its tokens when that output ends the turn).", f"{_SCHEDULER} _update_request_as_session with num_computed_tokens = 0"),
     Guard("ENV-EVICT-1", "Only unreferenced blocks are evicted.", "vLLM 0.31.0 v1/core/block_pool.py"),
-    Guard("ENV-RESET-2", "Profile 0.31: a reset of running requests needs a paused engine with nothing in flight.", f"{_SCHEDULER} reset_prefix_cache"),
+    Guard("ENV-RESET-1", "Profile 0.31: a reset of running requests needs a paused engine with nothing in flight.", f"{_SCHEDULER} reset_prefix_cache"),
+    Guard("ENV-RESET-2", "A reset that keeps its requests running comes with nothing in flight.", "the worker drops request state on a new generation"),
     Guard("ENV-CHUNK-1", "Only an open streaming session takes chunks.", f"{_SCHEDULER} add_request"),
     Guard("ENV-TAMPER-1", "A corruption applies to something the next event shows the connector.", "what the words mean"),
 )

@@ -71,14 +71,17 @@ def reset(
 ) -> EngineState:
     """Reset the prefix cache, first preempting the running requests if asked; held KV makes it fail."""
     require(not state.tampered, "ENV-TAMPER-1", "nothing is corrupted at a reset")
+    require(not (event.running and event.kept), "ENV-FORM-1", "requests are preempted or kept, not both")
     if event.running:
         drained = not any(request.num_in_flight_tokens for request in state.requests)
         allowed = (state.paused and drained) or not config.profile.guards_running_reset
-        require(allowed, "ENV-RESET-2", "the engine runs or has output in flight", config.removed_guards)
+        require(allowed, "ENV-RESET-1", "the engine runs or has output in flight", config.removed_guards)
         for request in reversed(state.requests):
             if request.status == "running":
                 state = _preempted(state, request, drop=True, call=call)
-    if any(request.holds_kv or request.status == "running" for request in state.requests):
+    if event.kept:
+        require(not state.in_flight, "ENV-RESET-2", "output is in flight", config.removed_guards)
+    elif any(request.holds_kv or request.status == "running" for request in state.requests):
         return state
     call(ResetCall())
     forgotten = tuple(request._replace(activation=-1) for request in state.requests)

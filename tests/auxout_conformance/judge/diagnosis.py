@@ -149,9 +149,9 @@ def _entry(
         return "SCHED-HASH-5"
     if scheduled and request_id in ended:
         return "SCHED-RESTART-2"
-    if not scheduled and request_id not in active and not (request_id in ended and expected):
+    if not scheduled and request_id not in active and request_id not in ended:
         return _inactive(ledger, request_id, bool(got))
-    sent = active[request_id].count if request_id in active else 0
+    sent = active[request_id].num_hashes if request_id in active else 0
     if request_id in ended:
         known = ledger.views[request_id].block_hashes
         sent = len(known) - len(expected)
@@ -179,7 +179,7 @@ def _inactive(ledger: Ledger, request_id: str, got: bool) -> str:
 
 def _first_hashes(ledger: Ledger, request_id: str) -> str:
     """Wrong hashes at the start of an activation."""
-    if request_id in ledger.reset_while_active:
+    if request_id in ledger.reset_while_active or request_id in ledger.dropped:
         return "SCHED-RESET-2"
     return "SCHED-HASH-11" if request_id in ledger.activated else "SCHED-HASH-1"
 

@@ -1,0 +1,65 @@
+"""Curated cases: for every clause scenarios with the right answer, and wrong answers that must be rejected.
+
+The cases are the JSON files of this folder. A case is a scenario with a clause and a story. Played on a target,
+the target must answer as the spec does: the positive side. The negative side is either in the scenario (the spec
+refuses a call in it with the case's clause, and so must the target) or in ``wrong``: answers that the judge must
+reject with the case's clause, which proves that the clause can fail at all (``auxout_conformance.selfcheck``).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from auxout_spec import scenario as scenarios
+from auxout_spec.clauses import CLAUSES
+from auxout_spec.profiles import PROFILES
+from auxout_spec.scenario import Scenario
+
+FORMAT = "cases/1"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One curated scenario."""
+
+    name: str
+    clause: str
+    story: str
+    scenario: Scenario
+    profiles: tuple[str, ...]
+    """The profiles it is played in."""
+    wrong: tuple[dict[str, Any], ...] = ()
+    """Wrong answers; ``selfcheck`` says what the fields mean."""
+
+
+@cache
+def all_cases() -> tuple[Case, ...]:
+    """Every case, in the order of the clauses."""
+    order = {clause: place for place, clause in enumerate(CLAUSES)}
+    folder = resources.files(__package__)
+    found = [
+        _case(data)
+        for file in folder.iterdir()
+        if file.name.endswith(".json")
+        for data in json.loads(file.read_text(encoding="utf-8"))["cases"]
+    ]
+    return tuple(sorted(found, key=lambda case: (order[case.clause], case.name)))
+
+
+def cases_in(profile: str) -> tuple[Case, ...]:
+    """The cases played in one profile."""
+    return tuple(case for case in all_cases() if profile in case.profiles)
+
+
+def _case(data: dict[str, Any]) -> Case:
+    fields = dict(data)
+    story, wrong = fields.pop("story"), fields.pop("wrong", [])
+    scenario = scenarios.load(json.dumps({"auxout": scenarios.FORMAT, **fields}))
+    named = (scenario.profile,) if scenario.profile else tuple(PROFILES)
+    clause = CLAUSES[scenario.clause]
+    profiles = tuple(profile for profile in named if profile in clause.profiles)
+    return Case(scenario.name, clause.id, story, scenario, profiles, tuple(wrong))

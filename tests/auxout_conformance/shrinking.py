@@ -1,0 +1,205 @@
+"""Makes a failing scenario small: fewer events first, then smaller numbers, then tidy names.
+
+Hypothesis shrinks the choices behind a scenario; people read the scenario. So candidates are made from the
+events themselves: leave some out, simplify one, repair what the change made impossible, and keep a candidate
+if the target still gives a wrong answer in it. Whatever clause that answer breaks, as long as it is not one
+that is known already: the smallest scenario is the best explanation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from auxout_spec.engine import (
+    Add,
+    Chunk,
+    EngineConfig,
+    EngineState,
+    Event,
+    Impossible,
+    Land,
+    Launch,
+    Reset,
+    Tamper,
+    Unpack,
+    initial,
+    step,
+)
+from auxout_spec.engine.options import launchable, most_tokens
+from auxout_spec.profiles import Profile
+from auxout_spec.scenario import Scenario
+
+from .judge import Failure, play
+from .judge.play import Player
+
+MAX_PLAYS = 1500
+"""Enough for a scenario of 40 events; a limit, so that a slow target cannot hold the report up for ever."""
+
+
+class Shrinker:
+    """Shrinks one failing scenario on one target."""
+
+    def __init__(
+        self,
+        host: Player,
+        profile: Profile,
+        ignored: frozenset[str],
+        on_play: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._host, self._profile, self._ignored = host, profile, ignored
+        self._on_play = on_play
+        self._seen: set[Scenario] = set()
+        self.plays = 0
+
+    def shrink(self, scenario: Scenario, failure: Failure) -> tuple[Scenario, Failure]:
+        """The smallest scenario found that still fails, and its failure."""
+        best = scenario._replace(events=scenario.events[: failure.event]), failure
+        improved = True
+        while improved and self.plays < MAX_PLAYS:
+            improved = False
+            for candidate in _candidates(best[0]):
+                smaller = self._try(candidate, best)
+                if smaller is not None:
+                    best, improved = smaller, True
+                    break
+        return self._try(_renamed(best[0]), best, rename=True) or best
+
+    def _try(
+        self, candidate: Scenario, best: tuple[Scenario, Failure], rename: bool = False
+    ) -> tuple[Scenario, Failure] | None:
+        """Play a repaired candidate; None unless it is smaller (or renamed) and fails."""
+        config = EngineConfig(self._profile, candidate.block_size, candidate.depth)
+        repaired = candidate._replace(events=_repaired(config, candidate.events))
+        smaller = rename or _size(repaired) < _size(best[0])
+        if not smaller or repaired in self._seen or self.plays >= MAX_PLAYS:
+            return None
+        self._seen.add(repaired)
+        self.plays += 1
+        self._on_play()
+        _, failure = play(self._host, repaired, self._profile)
+        if failure is None or failure.clause in self._ignored:
+            return None
+        if failure.clause != best[1].clause and len(repaired.events) >= len(best[0].events):
+            return None
+        return repaired._replace(events=repaired.events[: failure.event]), failure
+
+
+def _size(scenario: Scenario) -> tuple[int, int, int]:
+    """Smaller is better: events, then the numbers in them, then the length of the text."""
+    numbers = scenario.block_size + scenario.depth
+    return len(scenario.events), numbers + sum(map(_weight, scenario.events)), len(repr(scenario.events))
+
+
+def _weight(value: object) -> int:
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, int):
+        return abs(value)
+    if isinstance(value, tuple):
+        return sum(map(_weight, value)) + len(value)
+    return len(value) if isinstance(value, str) else 0
+
+
+def _repaired(config: EngineConfig, events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The events that remain possible, launches fitted to what their requests lack."""
+    state, kept = initial(), []
+    for event in events:
+        for variant in (event, *_fitted(config, state, event)):
+            try:
+                state, _ = step(config, state, variant)
+            except Impossible:
+                continue
+            kept.append(variant)
+            break
+    return tuple(kept)
+
+
+def _fitted(config: EngineConfig, state: EngineState, event: Event) -> Iterator[Event]:
+    """Versions of an impossible event that may be possible here."""
+    if isinstance(event, Launch):
+        ready = {request.request_id: request for request in launchable(config, state)}
+        names = [name for name, _ in event.tokens if name in ready]
+        whole = tuple((name, most_tokens(config, state, ready[name], False)) for name in names)
+        kept = tuple((name, min(count, dict(whole)[name])) for name, count in event.tokens if name in ready)
+        yield Launch(kept)
+        yield Launch(whole)
+    elif isinstance(event, Land):
+        yield Land()
+
+
+def _candidates(scenario: Scenario) -> Iterator[Scenario]:
+    """Simpler scenarios, boldest first."""
+    events = scenario.events
+    size = len(events) // 2
+    while size >= 1:
+        for start in range(0, len(events) - size + 1, size if size > 2 else 1):
+            yield scenario._replace(events=events[:start] + events[start + size :])
+        size //= 2
+    for depth in range(1, scenario.depth):
+        yield scenario._replace(depth=depth)
+    for block_size in range(1, scenario.block_size):
+        yield scenario._replace(block_size=block_size)
+    for index, event in enumerate(events):
+        for simpler in _simpler(event):
+            yield scenario._replace(events=(*events[:index], simpler, *events[index + 1 :]))
+            # A smaller request needs smaller launches: fit them all.
+            yield scenario._replace(
+                events=(*events[:index], simpler, *map(_unfitted, events[index + 1 :]))
+            )
+
+
+def _unfitted(event: Event) -> Event:
+    """A launch with counts that never fit, so that ``_repaired`` schedules whatever its requests lack."""
+    if isinstance(event, Launch) and not event.drafts:
+        return Launch(tuple((name, 1 << 20) for name, _ in event.tokens))
+    return event
+
+
+def _simpler(event: Event) -> Iterator[Event]:
+    if isinstance(event, Add):
+        yield from (event._replace(prompt=n) for n in range(1, event.prompt))
+        yield from (event._replace(max_tokens=n) for n in range(1, event.max_tokens))
+        yield from (event._replace(start=n) for n in range(event.start))
+        yield event._replace(text="", session=False)
+        yield event._replace(text="")
+    elif isinstance(event, Launch):
+        for name, _ in event.tokens:
+            yield Launch(*(tuple(pair for pair in counts if pair[0] != name) for counts in event))
+        yield Launch(event.tokens)
+    elif isinstance(event, Land):
+        yield Land()
+        yield event._replace(stop=())
+        yield event._replace(sampled=())
+    elif isinstance(event, Chunk):
+        yield from (event._replace(tokens=n) for n in range(1, event.tokens))
+        yield event._replace(start=0, max_tokens=1)
+    elif isinstance(event, Reset):
+        yield Reset()
+        yield event._replace(running=False)
+        yield event._replace(weights=False)
+    elif isinstance(event, Tamper):
+        yield from (event._replace(amount=n) for n in range(event.amount))
+    elif isinstance(event, Unpack):
+        yield from (Unpack(event.data[:n], event.item_size) for n in range(len(event.data)))
+        yield from (Unpack(event.data, n) for n in (-1, 0, 1, 2))
+
+
+def _renamed(scenario: Scenario) -> Scenario:
+    """Requests named A, B, C in order of arrival, with texts of their own where no other shares one."""
+    names: dict[str, str] = {}
+    for event in scenario.events:
+        if isinstance(event, Add):
+            names.setdefault(event.request, "ABCDEFGH"[len(names)])
+    return scenario._replace(events=tuple(_rename(event, names) for event in scenario.events))
+
+
+def _rename(event: Event, names: dict[str, str]) -> Event:
+    def renamed(value: object) -> object:
+        if isinstance(value, tuple):
+            return tuple((names.get(name, name), count) for name, count in value)
+        return value
+
+    if isinstance(event, Launch | Land):
+        return type(event)(*(renamed(value) for value in event))  # type: ignore[arg-type]
+    request = getattr(event, "request", None)
+    return event._replace(request=names.get(request, request)) if request is not None else event  # type: ignore[union-attr,call-arg]
