@@ -1,0 +1,276 @@
+"""The commands: each calls the library and renders what it returned."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from auxout_spec import scenario as scenarios
+from auxout_spec.clauses import CLAUSES, Clause
+from auxout_spec.engine import Impossible
+from auxout_spec.profiles import PROFILES
+from auxout_spec.scenario import Scenario
+
+from . import expect, files, init, render, report, runner
+from .mistakes import UserMistake, check_clause, check_profile, did_you_mean
+from .screen import STYLES, Display, Screen, progress_display
+from .targets import Target, list_targets, resolve
+from .targets.adapter import TargetError
+from .verdicts import Report, Suite, Verdict
+
+_WORST_FIRST = (Verdict.VIOLATION, Verdict.BROKEN, Verdict.INCOMPLETE, Verdict.CONFORM)
+"""Whose exit code wins: a violation is an answer, and a target that broke must not hide it."""
+_REPORT = "report"
+_EXPECT = "expectation file"
+
+
+def run(args: argparse.Namespace, words: Sequence[str]) -> int:
+    """Run the parsed command and return its exit code.
+
+    Raises:
+        UserMistake: it cannot be run as given.
+    """
+    if getattr(args, "profile", None) is not None:
+        check_profile(args.profile)
+    return _COMMANDS[args.command](args, words)
+
+
+def _smoke(args: argparse.Namespace, words: Sequence[str]) -> int:
+    reports, interrupted = _judge(_resolved(args.targets, args.profile), args, suite="smoke")
+    return _finish(reports, interrupted)
+
+
+def _conform(args: argparse.Namespace, words: Sequence[str]) -> int:
+    expectations, old = _expectations(args)
+    if args.report:
+        files.check_writable(args.report, _REPORT)
+    targets = _resolved(args.targets, args.profile)
+    for target in targets:
+        for given in (expectations, old):
+            if given is not None:
+                expect.check_same_profile(given, target.profile)
+    reports, interrupted = _judge(targets, args, suite=args.suite)
+    judged = reports
+    if expectations is not None:
+        reports = [expect.apply_expectations(each, expectations) for each in reports]
+    if args.report:
+        files.write_text(args.report, report.dump(reports, report.header(["auxout", *words])), _REPORT)
+    code = _finish(reports, interrupted)
+    if args.write_expect:
+        _write_expectations(judged[0], old, args.write_expect)
+    return code
+
+
+def _replay(args: argparse.Namespace, words: Sequence[str]) -> int:
+    scenario = _read_scenario(args.scenario)
+    targets = _resolved(args.targets, args.profile or scenario.profile or None)
+    for target in targets:
+        _check_possible(scenario, args.profile or scenario.profile or target.profile)
+    screen = Screen()
+    answers = [_replay_on(screen, scenario, target) for target in targets]
+    table = [
+        (render.printable(target.name), *words) for target, (_, *words) in zip(targets, answers, strict=True)
+    ]
+    for line, (verdict, *_) in zip(render.columns(table), answers, strict=True):
+        screen.line(line, STYLES[verdict])
+    return _worst(verdict for verdict, *_ in answers)
+
+
+def _clauses(args: argparse.Namespace, words: Sequence[str]) -> int:
+    shown = [clause for clause in CLAUSES.values() if not args.profile or args.profile in clause.profiles]
+    if args.id:
+        group = [clause for clause in shown if clause.id.startswith(args.id.upper().rstrip("-") + "-")]
+        if not group:
+            clause = CLAUSES[check_clause(args.id)]
+            if clause not in shown:
+                raise UserMistake(f"{clause.id} is no clause of profile {args.profile}")
+            Screen().lines(_one_clause(clause))
+            return 0
+        shown = group
+    Screen().table(("clause", "level", "profiles", "sentence"), render.clause_rows(shown))
+    return 0
+
+
+def _targets(args: argparse.Namespace, words: Sequence[str]) -> int:
+    Screen().lines(render.columns([(render.printable(each.name), each.what) for each in list_targets()]))
+    return 0
+
+
+def _init(args: argparse.Namespace, words: Sequence[str]) -> int:
+    for name in init.start(args.dir):
+        print(f"wrote {name}")
+    where = "" if args.dir in (".", "./") else f"cd {args.dir} && "
+    print(f"Next: fill in my_connector.py; `{where}auxout smoke my_connector:make` tells how far it is.")
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
+    "smoke": _smoke,
+    "conform": _conform,
+    "replay": _replay,
+    "clauses": _clauses,
+    "targets": _targets,
+    "init": _init,
+}
+
+
+def _resolved(names: Iterable[str], profile: str | None) -> list[Target]:
+    """Every target, before anything is judged, so that a misspelt one costs no time."""
+    return [_resolve(name, profile) for name in names]
+
+
+def _resolve(name: str, profile: str | None) -> Target:
+    try:
+        return resolve(name, profile)
+    except TargetError as error:
+        known = [each.name for each in list_targets()]
+        one_word = name.replace("-", "_").isidentifier() and name not in known
+        raise UserMistake(f"{error}{did_you_mean(name, known) if one_word else ''}") from None
+
+
+def _judge(targets: Sequence[Target], args: argparse.Namespace, suite: Suite) -> tuple[list[Report], bool]:
+    """The reports, and whether Ctrl-C cut them short; then the targets left over read as incomplete."""
+    reports: list[Report] = []
+    with progress_display() as display:
+        for target in targets:
+            judged = _judge_one(target, args, suite, display)
+            if judged is None:
+                break
+            reports.append(judged)
+    left = targets[len(reports) :]
+    return [*reports, *(_interrupted(target, suite) for target in left)], bool(left)
+
+
+def _judge_one(target: Target, args: argparse.Namespace, suite: Suite, display: Display) -> Report | None:
+    """One target's report; nothing if Ctrl-C came first."""
+    try:
+        return runner.judge(
+            target.name,
+            profile=args.profile,
+            suite=suite,
+            seed=getattr(args, "seed", None),
+            known=getattr(args, "known", True),
+            stop_first=getattr(args, "stop_first", False),
+            progress=display.show,
+        )
+    except KeyboardInterrupt:
+        return None
+    except TargetError as error:
+        raise UserMistake(str(error)) from None
+
+
+def _interrupted(target: Target, suite: Suite) -> Report:
+    reason = "interrupted before it was judged to the end"
+    return Report(target.name, target.version, target.profile, suite, 0, Verdict.INCOMPLETE, reason=reason)
+
+
+def _finish(reports: Sequence[Report], interrupted: bool) -> int:
+    """Show the reports, verdicts last, and return the exit code."""
+    screen = Screen()
+    for each in reports:
+        _show_details(screen, each, several=len(reports) > 1)
+    for each, line in zip(reports, render.summary_lines(reports), strict=True):
+        screen.line(line, STYLES[each.verdict])
+    if interrupted:
+        print("auxout: interrupted; what was judged until then stands above.", file=sys.stderr)
+        return Verdict.INCOMPLETE.exit_code
+    return _worst(each.verdict for each in reports)
+
+
+def _show_details(screen: Screen, judged: Report, several: bool) -> None:
+    violations = render.unexpected(judged)
+    for number, violation in enumerate(violations, 1):
+        of = f" of {render.printable(judged.target)}" if several else ""
+        screen.line(f"violation {number} of {len(violations)}{of}", STYLES[Verdict.VIOLATION])
+        screen.lines([*render.violation_lines(violation), ""])
+    for note in judged.notes:
+        screen.line(render.printable(f"{judged.target}: {note}"))
+
+
+def _worst(verdicts: Iterable[Verdict]) -> int:
+    return min(verdicts, key=_WORST_FIRST.index).exit_code
+
+
+def _expectations(
+    args: argparse.Namespace,
+) -> tuple[expect.Expectations | None, expect.Expectations | None]:
+    """What ``--expect`` says, and what the file of ``--write-expect`` said so far."""
+    used = args.expect or args.write_expect
+    if used and args.stop_first:
+        raise UserMistake(
+            "-x stops at the first violation, so the rest cannot be compared; leave out -x or the file"
+        )
+    if used and len(args.targets) > 1:
+        raise UserMistake("an expectation file describes one target; judge the targets one by one")
+    expectations = expect.read(args.expect) if args.expect else None
+    old = None
+    if args.write_expect:
+        files.check_writable(args.write_expect, _EXPECT)
+        old = expect.read_if_there(args.write_expect)
+    return expectations, old
+
+
+def _write_expectations(judged: Report, old: expect.Expectations | None, path: str) -> None:
+    try:
+        new = expect.updated(judged, old, path)
+    except UserMistake as reason:
+        print(f"auxout: {reason}", file=sys.stderr)
+        return
+    kept = {entry.clause for entry in new.entries}
+    for entry in old.entries if old else ():
+        if entry.clause not in kept:
+            print(f"dropped from {path}: {entry.clause}, which holds now ({entry.reason})", file=sys.stderr)
+    files.write_text(path, expect.dump(new), _EXPECT)
+    todo = sum(entry.reason == expect.TODO for entry in new.entries)
+    print(f"wrote {path}: {len(new.entries)} expected, {todo} without a reason yet", file=sys.stderr)
+
+
+def _read_scenario(given: str) -> Scenario:
+    if given == "-":
+        name, text = "standard input", sys.stdin.read()
+    elif given.lstrip().startswith("{"):
+        name, text = "on the command line", given
+    else:
+        name, text = given, files.read_text(given, "scenario")
+    try:
+        return scenarios.load(text)
+    except (ValueError, RecursionError) as error:
+        raise UserMistake(f"the scenario ({name}) cannot be read: {error}") from None
+
+
+def _check_possible(scenario: Scenario, profile: str) -> None:
+    """Find out what is wrong with a hand-written scenario before it is blamed on a target."""
+    for end in range(1, len(scenario.events) + 1):
+        why = _why_impossible(scenario._replace(events=scenario.events[:end]), profile)
+        if why:
+            raise UserMistake(f"event {end} of the scenario cannot happen under profile {profile}: {why}")
+
+
+def _why_impossible(scenario: Scenario, profile: str) -> str:
+    """Which guard of the engine model forbids it; empty if none does."""
+    try:
+        scenarios.run(scenario, PROFILES[profile])
+    except Impossible as error:
+        return str(error)
+    return ""
+
+
+def _replay_on(screen: Screen, scenario: Scenario, target: Target) -> tuple[Verdict, str, str, str]:
+    """Play it on one target, show what is wrong, and return the verdict and the cells of its line."""
+    under = f"profile {target.profile}"
+    try:
+        violation = runner.replay(scenario, target.name, target.profile)
+    except runner.TargetBroken as error:
+        return Verdict.BROKEN, Verdict.BROKEN.value, under, render.printable(str(error))
+    if violation is None:
+        return Verdict.CONFORM, Verdict.CONFORM.value, under, "every answer is right"
+    screen.lines([*render.violation_lines(violation), ""])
+    return Verdict.VIOLATION, Verdict.VIOLATION.value, under, violation.clause
+
+
+def _one_clause(clause: Clause) -> list[str]:
+    from .cases import all_cases
+
+    cases = [case.name for case in all_cases() if case.clause == clause.id]
+    return render.clause_lines(clause, cases, ())

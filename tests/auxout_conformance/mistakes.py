@@ -1,0 +1,43 @@
+"""A user's mistake, told in one sentence: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from auxout_spec.clauses import CLAUSES
+from auxout_spec.profiles import PROFILES
+
+
+class UserMistake(Exception):
+    """What the user asked for cannot be done; the message is shown without a traceback."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint that ends a sentence, such as ``; did you mean SCHED-META-1?``, or nothing."""
+    close = get_close_matches(word, list(known), n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def check_clause(name: str) -> str:
+    """The id of a clause, however it was capitalized.
+
+    Raises:
+        UserMistake: there is no such clause.
+    """
+    clause_id = name.upper()
+    if clause_id not in CLAUSES:
+        hint = did_you_mean(clause_id, CLAUSES) or "; `auxout clauses` lists them"
+        raise UserMistake(f"there is no clause {name!r}{hint}")
+    return clause_id
+
+
+def check_profile(name: str) -> str:
+    """The name of a profile.
+
+    Raises:
+        UserMistake: there is no such profile.
+    """
+    if name not in PROFILES:
+        raise UserMistake(f"there is no profile {name!r}; the profiles are {', '.join(PROFILES)}")
+    return name

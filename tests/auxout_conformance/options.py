@@ -1,0 +1,173 @@
+"""The command line's words: commands, options and the examples that ``--help`` shows."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from auxout_spec.profiles import PROFILES
+
+from .mistakes import UserMistake
+from .version import tool_version
+
+EXIT_CODES = """\
+exit codes
+  0  every target conforms, apart from known and expected findings
+  1  a violation
+  2  the command line, or a file it names, is not usable; nothing was judged
+  3  a target is broken: it cannot be loaded, crashed or hung
+  4  a judgement did not finish
+  With several targets the first of 1, 3, 4, 0 that occurs: a violation always shows."""
+
+TARGET_FORMS = """\
+targets
+  reference, impl      our own two implementations
+  my_module:make       a function in an importable module that returns a connector
+  vllm, vllm==0.32.0   the installed or a released vLLM (the wheel is fetched once)
+  `auxout targets` lists what can be judged here, and all forms."""
+
+_MAIN = f"""\
+examples
+  auxout smoke my_module:make              does my adapter answer at all? (seconds)
+  auxout conform my_module:make            judge it, clause by clause
+  auxout conform vllm==0.32.0 impl         a released vLLM and our implementation
+  auxout replay found.json my_module:make  play one scenario again
+  auxout clauses SCHED-TERM-2              what does this clause say?
+  auxout init .                            start an adapter of your own
+
+{EXIT_CODES}"""
+
+_SMOKE = f"""\
+Loads the target, makes every kind of call and checks the clauses with a few cases each. Use it while you
+write an adapter; `auxout conform` is the judgement.
+
+examples
+  auxout smoke my_module:make
+  auxout smoke ./vllm --profile 0.32
+
+{TARGET_FORMS}"""
+
+_CONFORM = f"""\
+examples
+  auxout conform reference impl vllm==0.31.0
+  auxout conform my_module:make -x                       stop at the first violation
+  auxout conform my_module:make --suite deep --seed 7    many random scenarios, these ones
+  auxout conform vllm==0.32.0 --profile 0.31             judge it by another version's protocol
+  auxout conform impl --report report.jsonl              every result as JSON lines
+  auxout conform my_module:make --write-expect known.json   note what is violated now, fill in the reasons
+  auxout conform my_module:make --expect known.json      from now on fail on anything else
+
+{TARGET_FORMS}
+
+{EXIT_CODES}"""
+
+_REPLAY = f"""\
+SCENARIO is a file, - for standard input, or the JSON itself, which is what failure messages print.
+The profile is that of --profile, else of the scenario, else of the target.
+
+examples
+  auxout replay found.json my_module:make
+  auxout replay found.json my_module:make reference      where do they differ?
+  auxout replay - impl < found.json
+  auxout replay '{{"auxout": "scenario/1", "events": [{{"add": "A", "prompt": 4}}, {{"launch": {{"A": 4}}}}]}}' impl
+
+{EXIT_CODES}"""
+
+_CLAUSES = """\
+examples
+  auxout clauses                   all of them
+  auxout clauses --profile 0.31    those of one protocol version
+  auxout clauses SCHED-TERM        one group
+  auxout clauses SCHED-TERM-2      one clause: what it says, where it comes from, its cases"""
+
+_TARGETS = """\
+example
+  auxout targets"""
+
+_INIT = """\
+Writes my_connector.py (a stub with every method to fill in), test_conformance.py (a pytest test) and
+.github/workflows/conformance.yml (runs both on every push). Nothing is overwritten.
+
+examples
+  auxout init .
+  auxout init my-port && cd my-port && auxout smoke my_connector:make"""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are a user's mistakes like any other."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserMistake(f"{message}; see `{self.prog} --help`")
+
+
+def build_parser() -> Parser:
+    """The parser of the whole command line; ``command`` names the command."""
+    parser = Parser(
+        prog="auxout",
+        description="Judges implementations of vLLM's auxiliary-output protocol against its specification.",
+        epilog=_MAIN,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"auxout {tool_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    _add_smoke(commands)
+    _add_conform(commands)
+    _add_replay(commands)
+    clauses = _add(commands, "clauses", "show the rules of the protocol", _CLAUSES)
+    clauses.add_argument("id", nargs="?", metavar="ID", help="a clause, or the first words of a group")
+    _add_profile(clauses, "only the clauses of this protocol version")
+    _add(commands, "targets", "show what can be judged here", _TARGETS)
+    init = _add(commands, "init", "start an adapter, a test and a CI file of your own", _INIT)
+    init.add_argument("dir", metavar="DIR", help="where to write; created if it is not there")
+    return parser
+
+
+def _add_smoke(commands: argparse._SubParsersAction[Parser]) -> None:
+    smoke = _add(commands, "smoke", "check in seconds that an adapter works", _SMOKE)
+    smoke.add_argument("targets", nargs=1, metavar="T", help="the target")
+    _add_profile(smoke, "judge it by this protocol version")
+
+
+def _add_conform(commands: argparse._SubParsersAction[Parser]) -> None:
+    conform = _add(commands, "conform", "judge targets clause by clause", _CONFORM)
+    add = conform.add_argument
+    add("targets", nargs="+", metavar="T", help="a target")
+    add("-x", dest="stop_first", action="store_true", help="stop at the first violation")
+    add(
+        "--suite",
+        choices=("smoke", "default", "deep"),
+        default="default",
+        help="how much to try",
+    )
+    _add_profile(conform, "judge by this protocol version instead of the target's own")
+    add("--seed", type=int, metavar="N", help="seed of the random scenarios")
+    add("--report", metavar="F", help="also write every result to F, as JSON lines")
+    add("--expect", metavar="F", help="the violations that F lists are expected; anything else is not")
+    add("--write-expect", metavar="F", help="write what is violated now to F, to be used with --expect")
+    add(
+        "--no-known",
+        dest="known",
+        action="store_false",
+        help="judge a released vLLM without its known findings",
+    )
+
+
+def _add_replay(commands: argparse._SubParsersAction[Parser]) -> None:
+    replay = _add(commands, "replay", "play one scenario again", _REPLAY)
+    replay.add_argument("scenario", metavar="SCENARIO", help="a file, - or the JSON itself")
+    replay.add_argument("targets", nargs="+", metavar="T", help="a target")
+    _add_profile(replay, "play it under this protocol version")
+
+
+def _add(commands: argparse._SubParsersAction[Parser], name: str, what: str, epilog: str) -> Parser:
+    return commands.add_parser(
+        name,
+        help=what,
+        description=f"{what[0].upper()}{what[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _add_profile(parser: Parser, what: str) -> None:
+    parser.add_argument("--profile", metavar="P", help=f"{what}: {' or '.join(PROFILES)}")

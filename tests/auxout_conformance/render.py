@@ -1,0 +1,122 @@
+"""What a person reads: verdicts, violations and tables, as plain lines.
+
+A line that is meant to be copied, a scenario's JSON or a replay command, is one line however long it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+
+from auxout_spec import scenario as scenarios
+from auxout_spec.clauses import CLAUSES, Clause
+from auxout_spec.profiles import PROFILES
+
+from .verdicts import ClauseResult, Report, Verdict, Violation
+
+
+def verdict_words(report: Report) -> str:
+    """The verdict in a few words, such as ``conforms except known findings F31-1, F31-2``."""
+    exceptions: list[str] = []
+    if report.known:
+        exceptions.append(f"known findings {', '.join(report.known)}")
+    if report.expected:
+        exceptions.append(f"expected violations {', '.join(report.expected)}")
+    if report.verdict is Verdict.CONFORM and exceptions:
+        return f"conforms except {' and '.join(exceptions)}"
+    return report.verdict.value
+
+
+def summary_lines(reports: Sequence[Report]) -> list[str]:
+    """One line per target, names aligned."""
+    width = max((len(printable(report.target)) for report in reports), default=0)
+    return [f"{printable(report.target):<{width}}  {'  '.join(_facts(report))}" for report in reports]
+
+
+def violation_lines(violation: Violation) -> list[str]:
+    """Everything about one violation; the last line is the replay command, alone."""
+    clause, num_events = violation.clause, len(violation.scenario.events)
+    lines = [f"{clause}  {CLAUSES[clause].sentence}" if clause in CLAUSES else clause]
+    lines += _field("call", f"{violation.call}, event {violation.event} of {num_events}")
+    lines += _field("expected", violation.expected)
+    lines += _field("actual", violation.actual)
+    seed = "" if violation.seed is None else f", seed {violation.seed}"
+    lines += _field("found by", f"{violation.found_by}{seed}")
+    lines += _field("scenario", scenarios.dump(violation.scenario).rstrip("\n"))
+    return [*lines, "  replay", printable(violation.replay)]
+
+
+def unexpected(report: Report) -> tuple[Violation, ...]:
+    """The violations that no expectation file announced."""
+    return tuple(violation for violation in report.violations if violation.clause not in report.expected)
+
+
+def clause_lines(clause: Clause, cases: Iterable[str], findings: Iterable[str]) -> list[str]:
+    """Everything about one clause."""
+    lines = [f"{clause.id}  {clause.sentence}"]
+    lines += _field("level", clause.level)
+    lines += _field("profiles", ", ".join(clause.profiles))
+    lines += _field("source", clause.source)
+    lines += _field("cases", "\n".join(cases) or "none")
+    found = "\n".join(findings)
+    return lines + (_field("known", found) if found else [])
+
+
+def clause_rows(clauses: Iterable[Clause]) -> list[tuple[str, ...]]:
+    """The rows of the clause table: id, level, profiles, sentence."""
+    return [(clause.id, clause.level, _profiles(clause), clause.sentence) for clause in clauses]
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)) for row in rows)
+    return [line.rstrip() for line in lines]
+
+
+def printable(text: str) -> str:
+    """Text without control characters: a target's words must not steer the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _facts(report: Report) -> list[str]:
+    facts = [verdict_words(report), f"profile {report.profile}"]
+    if report.version and report.version not in report.target:
+        facts.append(report.version)
+    facts += _counts(report)
+    if report.verdict in (Verdict.CONFORM, Verdict.VIOLATION):
+        facts.append(f"seed {report.seed}")
+    return [printable(fact) for fact in facts] + ([printable(report.reason)] if report.reason else [])
+
+
+def _counts(report: Report) -> list[str]:
+    facts: list[str] = []
+    violated = list(dict.fromkeys(violation.clause for violation in unexpected(report)))
+    judged = [result for result in report.clauses if result.status != "not judged"]
+    if report.clauses:
+        facts.append(_num_clauses(report.clauses, judged, violated))
+    counts = (
+        (report.num_cases, "case"),
+        (report.num_scenarios, "scenario"),
+        (report.num_calls, "call"),
+    )
+    facts += [f"{number} {word}{'' if number == 1 else 's'}" for number, word in counts if number]
+    return [*facts, f"{report.seconds:.1f} s"] if report.seconds else facts
+
+
+def _num_clauses(results: Sequence[ClauseResult], judged: Sequence[ClauseResult], violated: list[str]) -> str:
+    if violated:
+        return f"{len(violated)} of {len(results)} clauses violated: {', '.join(violated)}"
+    left = len(results) - len(judged)
+    return f"{len(judged)} clause{'' if len(judged) == 1 else 's'}" + (
+        f" ({left} not judged)" if left else ""
+    )
+
+
+def _profiles(clause: Clause) -> str:
+    return "all" if set(clause.profiles) == set(PROFILES) else " ".join(clause.profiles)
+
+
+def _field(name: str, text: str) -> list[str]:
+    first, *others = printable(text).split("\n")
+    return [f"  {name:<9} {first}".rstrip(), *(f"  {'':<9} {line}".rstrip() for line in others)]

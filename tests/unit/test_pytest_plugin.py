@@ -1,0 +1,98 @@
+"""The pytest plugin, in pytest runs of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+CASES = ("--pyargs", "auxout_conformance.cases")
+
+
+def run_pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest with the plugin, from a folder that has nothing to do with us."""
+    installed = any(point.name == "auxout" for point in entry_points(group="pytest11"))
+    plugin = () if installed else ("-p", "_auxout_pytest")
+    return python(folder, "-m", "pytest", "-p", "no:cacheprovider", *plugin, *words)
+
+
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "COLUMNS": "80"}
+    return subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=env,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_loading_it_imports_nothing_of_ours(tmp_path: Path) -> None:
+    code = "import sys, _auxout_pytest; print([name for name in sys.modules if name.startswith('auxout')])"
+    assert python(tmp_path, "-c", code).stdout == "[]\n"
+
+
+def test_every_case_is_a_test(tmp_path: Path) -> None:
+    from auxout_conformance.cases import all_cases
+
+    done = run_pytest(tmp_path, *CASES, "--auxout-target", "reference", "-q")
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+    assert len(all_cases()) > 50
+
+
+def test_a_failure_reads_like_the_command_line(tmp_path: Path) -> None:
+    from auxout_conformance import init
+
+    init.start(str(tmp_path))
+    done = run_pytest(tmp_path, *CASES, "--auxout-target", "my_connector:make", "-q", "-k", "SCHED-META-1")
+    assert done.returncode == 1
+    for text in (
+        "SCHED-META-1  The metadata names exactly",
+        "  expected  ",
+        "  actual    ",
+        '{"auxout": "scenario/1"',
+    ):
+        assert text in done.stdout
+    assert any(line.startswith("auxout replay '{") for line in done.stdout.splitlines())
+    assert "Traceback" not in done.stdout
+    assert "test_cases.py:" not in done.stdout
+
+
+def test_without_a_target_nothing_passes(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, *CASES, "-rs")
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "give --auxout-target T" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--auxout-target", "nope"), "there is no target 'nope'"),
+        (("--auxout-target", "reference", "--auxout-profile", "9"), "profile"),
+    ],
+)
+def test_a_mistake_is_a_usage_error(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    done = run_pytest(tmp_path, *CASES, *words)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert said in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_the_fixtures_give_the_names(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(
+        "def test_names(auxout_target, auxout_profile):\n"
+        "    assert (auxout_target, auxout_profile) == ('reference', '0.31')\n"
+    )
+    given = run_pytest(tmp_path, "--auxout-target", "reference", "--auxout-profile", "0.31")
+    assert given.returncode == 0, given.stdout
+    assert "1 passed" in given.stdout
+    skipped = run_pytest(tmp_path, "-rs")
+    assert "1 skipped" in skipped.stdout
+    assert "give --auxout-target T" in skipped.stdout
