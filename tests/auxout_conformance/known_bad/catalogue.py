@@ -1,0 +1,24 @@
+"""The known-bad connectors: mistakes that someone could make, each an edit of the reference connector.
+
+A suite that passes one of these is broken. Each entry says in one sentence what its author got wrong, and which
+clause that breaks; further clauses are named where the same mistake can also first show up as theirs.
+"""
+
+from __future__ import annotations
+
+from .end_faults import RESET_FAULTS, RESTART_FAULTS, TERMINAL_FAULTS
+from .entry import KnownBad
+from .output_faults import REFUSAL_FAULTS, TAKE_FAULTS, WIRE_FAULTS
+from .step_faults import EMIT_FAULTS, HASH_FAULTS, METADATA_FAULTS
+
+KNOWN_BAD: tuple[KnownBad, ...] = (
+    *METADATA_FAULTS,
+    *EMIT_FAULTS,
+    *HASH_FAULTS,
+    *TERMINAL_FAULTS,
+    *RESTART_FAULTS,
+    *RESET_FAULTS,
+    *TAKE_FAULTS,
+    *REFUSAL_FAULTS,
+    *WIRE_FAULTS,
+)

@@ -1,0 +1,29 @@
+"""One entry of the catalogue, and the places of the reference connector that its edits name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .edits import Edit
+
+CONNECTOR = "AuxOutputSchedulerConnector"
+INIT = f"{CONNECTOR}.__init__"
+BUILD = f"{CONNECTOR}.build_connector_meta"
+TAKE = f"{CONNECTOR}.take_output"
+FINISH = f"{CONNECTOR}.request_finished"
+RESET = f"{CONNECTOR}.reset"
+EMIT_START = f"{CONNECTOR}._emit_start"
+METADATA = f"{CONNECTOR}._metadata"
+ITERATE = "PackedBlockHashes.__iter__"
+
+
+class KnownBad(NamedTuple):
+    """One faulty connector."""
+
+    name: str
+    clauses: tuple[str, ...]
+    """Clauses that it breaks, the one it is about first; a judgement may name any of them."""
+    story: str
+    edits: tuple[Edit, ...]
+    profile: str = "0.32"
+    """The profile under which it is wrong."""
