@@ -7,10 +7,13 @@ scenario, which ``shrinking`` makes small: Hypothesis only generates here.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky, FlakyFailure
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -45,6 +48,7 @@ from auxout_spec.engine.options import (
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario
 
+from .hosts import TargetBroken
 from .judge import Failure, Play
 from .judge.play import Player
 
@@ -56,20 +60,26 @@ OUTPUT_TAMPERS = ("no_output", "no_entry", "cut_rows", "shift_start")
 HASH_TAMPERS = ("shrink_hashes", "replace_hash", "mix_lengths")
 
 
-class Found(Exception):
+@dataclass(frozen=True)
+class Found:
     """A wrong answer, as the scenario that leads to it."""
 
-    def __init__(self, scenario: Scenario, failure: Failure) -> None:
-        super().__init__(failure.clause)
-        self.scenario, self.failure = scenario, failure
+    scenario: Scenario
+    failure: Failure
+
+
+class Ended(Exception):
+    """Ends a search: something was found, or the target broke."""
 
 
 class Tally:
-    """What the random judge got through."""
+    """What the random judge got through, and what it ended with."""
 
     def __init__(self) -> None:
-        self.scenarios = self.calls = self.refusals = 0
+        self.scenarios = self.calls = 0
         self.advice: list[tuple[str, str]] = []
+        self.found: Found | None = None
+        self.broken: tuple[TargetBroken, Scenario] | None = None
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -96,20 +106,25 @@ class EngineMachine(RuleBasedStateMachine):
             failure = self.play.event(event)
         except Impossible:
             return
+        except TargetBroken as error:
+            self.tally.broken = error, self._scenario(event)
+            raise Ended from None
         self.events.append(event)
         if failure is None:
             return
         self.over = True
         if failure.clause not in self.ignored:
-            config = self.play.config
-            scenario = Scenario(tuple(self.events), config.block_size, config.depth, self.profile.name)
-            raise Found(scenario, failure)
+            self.tally.found = Found(self._scenario(), failure)
+            raise Ended
+
+    def _scenario(self, *more: Event) -> Scenario:
+        config = self.play.config
+        return Scenario((*self.events, *more), config.block_size, config.depth, self.profile.name)
 
     def teardown(self) -> None:
         if hasattr(self, "play"):
             self.tally.scenarios += 1
             self.tally.calls += self.play.num_calls
-            self.tally.refusals += self.play.num_refusals
             self.tally.advice += self.play.advice
             type(self).on_example()
 
@@ -257,7 +272,7 @@ def search(
     tally: Tally,
     on_example: Callable[[], None] = lambda: None,
 ) -> Found | None:
-    """Run random scenarios until one fails.
+    """Run random scenarios until one fails; None if none does or the target broke (``tally.broken``).
 
     Args:
         examples: how many to run.
@@ -289,8 +304,7 @@ def search(
     )
     if seed_number is not None:
         machine = seed(seed_number)(machine)
-    try:
+    # Hypothesis runs an example that ended once more and complains if it ends otherwise; the first end counts.
+    with contextlib.suppress(Ended, FlakyFailure, Flaky, TargetBroken):
         run_state_machine_as_test(machine, settings=chosen)
-    except Found as found:
-        return found
-    return None
+    return tally.found

@@ -1,0 +1,66 @@
+"""Known findings: how a released vLLM departs from the spec, each with a scenario that shows it.
+
+A finding names the deviation (``auxout_spec.profiles.Deviation``) that describes the released behaviour exactly.
+A release is judged against the spec with its deviations, answer by answer, so nothing hides behind a finding;
+and each finding is shown again by its scenario under the spec without it, so that none outlives its cause.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from auxout_spec import scenario as scenarios
+from auxout_spec.clauses import CLAUSES
+from auxout_spec.profiles import Deviation
+from auxout_spec.scenario import Scenario
+
+FORMAT = "known/1"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One known fault of one release."""
+
+    id: str
+    """Such as ``F31-1``."""
+    release: str
+    """The vLLM version that has it."""
+    clause: str
+    deviation: Deviation
+    sentence: str
+    scenario: Scenario
+
+
+@cache
+def all_findings() -> tuple[Finding, ...]:
+    """Every known finding of every release."""
+    folder = resources.files(__package__) / "known_findings"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".json")), key=lambda f: f.name)
+    return tuple(finding for file in files for finding in _read(file.read_text(encoding="utf-8")))
+
+
+def findings_of(release: str) -> tuple[Finding, ...]:
+    """The known findings of one release; none for anything that is not a release."""
+    return tuple(finding for finding in all_findings() if release and finding.release == release)
+
+
+def _read(text: str) -> list[Finding]:
+    data = json.loads(text)
+    found: list[Finding] = []
+    for entry in data["findings"]:
+        fields = {**entry["scenario"], "auxout": scenarios.FORMAT, "name": entry["id"], "profile": data["profile"]}
+        scenario = scenarios.load(json.dumps({**fields, "clause": CLAUSES[entry["clause"]].id}))
+        found.append(
+            Finding(
+                entry["id"],
+                data["release"],
+                entry["clause"],
+                Deviation(entry["deviation"]),
+                entry["sentence"],
+                scenario,
+            )
+        )
+    return found

@@ -1,0 +1,346 @@
+"""Judges a target: self-check of the judge, curated cases, known findings, ``python -O``, random scenarios."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import time
+from collections.abc import Callable
+
+from auxout_spec import scenario as scenarios
+from auxout_spec.clauses import in_profile
+from auxout_spec.profiles import PROFILES, Deviation, Profile
+from auxout_spec.scenario import Scenario
+from auxout_spec.values import Refusal
+
+from . import selfcheck
+from .cases import Case, all_cases, cases_in
+from .hosts import Child, Host, TargetBroken, open_host
+from .judge import Failure, play
+from .known import Finding, findings_of
+from .machine import Tally, search
+from .shrinking import Shrinker
+from .targets import Target, resolve
+from .verdicts import ClauseResult, Progress, Report, Suite, Verdict, Violation
+
+EXAMPLES: dict[Suite, int] = {"smoke": 60, "default": 300, "deep": 5000}
+"""Random scenarios of each suite."""
+MAX_ROUNDS = 8
+"""Searches after which the random judge stops looking for further clauses."""
+
+OnProgress = Callable[[Progress], None]
+
+
+def judge(
+    target: str,
+    *,
+    profile: str | None = None,
+    suite: Suite = "default",
+    seed: int | None = None,
+    known: bool = True,
+    stop_first: bool = False,
+    progress: OnProgress | None = None,
+) -> Report:
+    """Judge one target.
+
+    Args:
+        target: a name as ``auxout targets`` lists them.
+        profile: judge under this profile instead of the target's own.
+        seed: random scenarios from this seed; by default fixed ones, in ``deep`` a fresh seed.
+        known: judge a release against the spec with its known findings.
+        stop_first: stop at the first violation.
+        progress: told how far the judgement is.
+
+    Raises:
+        TargetError: there is no such target.
+    """
+    resolved = resolve(target, profile)
+    if seed is None and suite == "deep":
+        seed = secrets.randbelow(1 << 32)
+    judgement = Judgement(resolved, suite, seed, known, stop_first, progress or (lambda _: None))
+    return judgement.run()
+
+
+def replay(
+    scenario: Scenario,
+    target: str,
+    profile: str | None = None,
+    *,
+    known: bool = False,
+    optimized: bool = False,
+) -> Violation | None:
+    """Play one scenario on a target; the violation it shows, if any.
+
+    Args:
+        known: accept what the release's known findings describe.
+        optimized: run the target under ``python -O``.
+
+    Raises:
+        TargetError: there is no such target.
+        TargetBroken: it does not load, crashed or hung.
+        Impossible: the scenario has an event that no engine can bring about.
+    """
+    resolved = resolve(target, profile or scenario.profile or None)
+    findings = findings_of(resolved.release) if known else ()
+    host = Child(resolved, optimized=True) if optimized else open_host(resolved)
+    try:
+        _, failure = play(host, scenario, judged_profile(resolved, findings))
+    finally:
+        host.close()
+    if failure is None:
+        return None
+    flags = (["--known"] if known else []) + (["--optimized"] if optimized else [])
+    clause = "SCHED-REFUSE-6" if optimized else ""
+    return _violation(resolved, failure, scenario, "replay", None, flags, clause)
+
+
+def judged_profile(target: Target, findings: tuple[Finding, ...]) -> Profile:
+    """The profile a target is judged under, with the deviations of its known findings."""
+    deviations = frozenset(finding.deviation for finding in findings)
+    return PROFILES[target.profile]._replace(deviations=deviations)
+
+
+class Judgement:
+    """One target's judgement in progress."""
+
+    def __init__(
+        self,
+        target: Target,
+        suite: Suite,
+        seed: int | None,
+        known: bool,
+        stop_first: bool,
+        progress: OnProgress,
+    ) -> None:
+        self.target, self.suite, self.seed, self.stop_first = target, suite, seed, stop_first
+        self._progress = progress
+        self.findings = findings_of(target.release) if known else ()
+        self.profile = judged_profile(target, self.findings)
+        self.cases = cases_in(target.profile)
+        self.violations: list[Violation] = []
+        self.shown: list[str] = []
+        """Known findings that occurred again."""
+        self.reason = ""
+        self.advice: dict[str, str] = {}
+        self.tally = Tally()
+        self.num_calls = 0
+        self._started = time.monotonic()
+
+    def run(self) -> Report:
+        """Everything, in order of cost; what breaks the target ends it."""
+        self._selfcheck()
+        try:
+            host = open_host(self.target)
+        except TargetBroken as error:
+            self.reason = str(error)
+            return self._report(broken=True)
+        try:
+            for phase in (self._cases, self._known_findings, self._optimized, self._random):
+                phase(host)
+                if self.stop_first and self.violations:
+                    break
+        except TargetBroken as error:
+            self.reason = str(error)
+            return self._report(broken=True)
+        finally:
+            host.close()
+        return self._report(broken=False)
+
+    def _selfcheck(self) -> None:
+        counted = self._counter("checking the judge", len(all_cases()))
+        faults = selfcheck.check_all(counted)
+        if faults:
+            raise RuntimeError(f"the suite itself is broken: {faults[0]}")
+
+    def _cases(self, host: Host) -> None:
+        counted = self._counter("cases", len(self.cases))
+        for case in self.cases:
+            try:
+                done, failure = play(host, case.scenario, self.profile)
+            except TargetBroken as error:
+                raise self._broken(error, case.scenario) from None
+            self.num_calls += done.num_calls
+            self._advise(done.advice)
+            counted()
+            if failure is not None:
+                self._found(host, case.scenario, failure, f"case {case.name}")
+                if self.stop_first:
+                    return
+
+    def _known_findings(self, host: Host) -> None:
+        """Show each known finding again; only under the release's own profile are its scenarios possible."""
+        findings = [f for f in self.findings if f.scenario.profile == self.target.profile]
+        counted = self._counter("known findings", len(findings))
+        for finding in findings:
+            if self._occurs(host, finding):
+                self.shown.append(finding.id)
+            else:
+                self.reason = f"known finding {finding.id} no longer occurs; remove it from known_findings"
+            counted()
+
+    def _occurs(self, host: Host, finding: Finding) -> bool:
+        without = self.profile._replace(deviations=self.profile.deviations - {finding.deviation})
+        if finding.deviation is not Deviation.ASSERT_ONLY:
+            _, failure = play(host, finding.scenario, without)
+            return failure is not None and failure.clause == finding.clause
+        optimized = Child(self.target, optimized=True)
+        try:
+            _, failure = play(optimized, finding.scenario, without)
+            _, normal = play(host, finding.scenario, without)
+        finally:
+            optimized.close()
+        return failure is not None and normal is None
+
+    def _optimized(self, host: Host) -> None:
+        """Refusals must not be assert statements: play the cases that have one under ``python -O``."""
+        if Deviation.ASSERT_ONLY in self.profile.deviations:
+            return
+        refusing = [case for case in self.cases if self._refuses(case)]
+        counted = self._counter("refusals under python -O", len(refusing))
+        child = Child(self.target, optimized=True)
+        try:
+            for case in refusing:
+                _, failure = play(child, case.scenario, self.profile)
+                counted()
+                if failure is not None and play(host, case.scenario, self.profile)[1] is None:
+                    found_by = f"case {case.name} under python -O"
+                    self._add(failure, case.scenario, found_by, None, ["--optimized"], "SCHED-REFUSE-6")
+                    return
+        finally:
+            child.close()
+
+    def _refuses(self, case: Case) -> bool:
+        played = scenarios.run(case.scenario, self.profile)
+        return any(isinstance(exchange.result, Refusal) for _, exchanges in played for exchange in exchanges)
+
+    def _random(self, host: Host) -> None:
+        for _ in range(MAX_ROUNDS):
+            broken_clauses = frozenset(violation.clause for violation in self.violations)
+            counted = self._counter("random scenarios", EXAMPLES[self.suite])
+            self.tally.found = None
+            found = search(
+                host,
+                self.profile,
+                examples=EXAMPLES[self.suite],
+                seed_number=self.seed,
+                ignored=broken_clauses,
+                tally=self.tally,
+                on_example=counted,
+            )
+            if self.tally.broken is not None:
+                raise self._broken(*self.tally.broken)
+            if found is None:
+                break
+            self._found(host, found.scenario, found.failure, "random")
+            if self.stop_first:
+                break
+        self._advise(self.tally.advice)
+
+    def _found(self, host: Host, scenario: Scenario, failure: Failure, found_by: str) -> None:
+        """Add a violation of a clause that was not broken yet, with its scenario made small."""
+        ignored = frozenset(violation.clause for violation in self.violations)
+        if failure.clause in ignored:
+            return
+        counted = self._counter("shrinking", 0)
+        small, failure = Shrinker(host, self.profile, ignored, counted).shrink(scenario, failure)
+        self._add(failure, small, found_by, self.seed if found_by == "random" else None, [], "")
+
+    def _add(
+        self,
+        failure: Failure,
+        scenario: Scenario,
+        found_by: str,
+        seed: int | None,
+        flags: list[str],
+        clause: str,
+    ) -> None:
+        if self.findings:
+            flags = [*flags, "--known"]
+        self.violations.append(_violation(self.target, failure, scenario, found_by, seed, flags, clause))
+
+    def _broken(self, error: TargetBroken, scenario: Scenario) -> TargetBroken:
+        named = scenario._replace(profile=self.target.profile, name="", clause="")
+        return TargetBroken(f"{error}; replay: {replay_command(self.target.name, named)}")
+
+    def _advise(self, advice: list[tuple[str, str]]) -> None:
+        for clause, text in advice:
+            self.advice.setdefault(clause, text)
+
+    def _counter(self, phase: str, total: int) -> Callable[[], None]:
+        done = 0
+
+        def count() -> None:
+            nonlocal done
+            done += 1
+            self._progress(Progress(self.target.name, phase, done, total))
+
+        return count
+
+    def _report(self, broken: bool) -> Report:
+        verdict = Verdict.CONFORM
+        if self.violations or (self.reason and not broken):
+            verdict = Verdict.VIOLATION
+        elif broken:
+            verdict = Verdict.BROKEN
+        return Report(
+            target=self.target.name,
+            version=self.target.version,
+            profile=self.target.profile,
+            suite=self.suite,
+            seed=self.seed or 0,
+            verdict=verdict,
+            clauses=self._clause_results(broken),
+            violations=tuple(self.violations),
+            known=tuple(self.shown),
+            reason=self.reason,
+            num_cases=len(self.cases),
+            num_scenarios=self.tally.scenarios,
+            num_calls=self.num_calls + self.tally.calls,
+            seconds=time.monotonic() - self._started,
+            notes=tuple(f"{clause}: {text}" for clause, text in self.advice.items()),
+        )
+
+    def _clause_results(self, broken: bool) -> tuple[ClauseResult, ...]:
+        violated = {violation.clause for violation in self.violations} | self.advice.keys()
+        known: dict[str, tuple[str, ...]] = {}
+        for finding in self.findings:
+            known[finding.clause] = (*known.get(finding.clause, ()), finding.id)
+        results: list[ClauseResult] = []
+        for clause in in_profile(self.target.profile):
+            checks = sum(case.clause == clause.id for case in self.cases)
+            status = "not judged" if broken else "holds"
+            if clause.id in violated:
+                status = "violated"
+            elif clause.id in known:
+                status = "known"
+            results.append(ClauseResult(clause.id, status, checks, known.get(clause.id, ())))
+        return tuple(results)
+
+
+def replay_command(target: str, scenario: Scenario, flags: list[str] | None = None) -> str:
+    """The one line that plays a scenario again, complete in itself."""
+    inline = scenarios.dump(scenario, indent=False)
+    return shlex.join(["auxout", "replay", *(flags or ()), inline, target])
+
+
+def _violation(
+    target: Target,
+    failure: Failure,
+    scenario: Scenario,
+    found_by: str,
+    seed: int | None,
+    flags: list[str],
+    clause: str,
+) -> Violation:
+    plain = scenario._replace(profile=target.profile, name="", clause="")
+    return Violation(
+        clause=clause or failure.clause,
+        scenario=plain,
+        event=failure.event,
+        call=failure.call,
+        expected=failure.expected,
+        actual=failure.actual,
+        found_by=found_by,
+        seed=seed,
+        replay=replay_command(target.name, plain, flags),
+    )
