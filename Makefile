@@ -5,6 +5,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# One extra of the package, or all of them where `make setup` ran.
+needs = $(or $(wildcard $(VENV)/installed-dev),$(VENV)/installed-$(1))
+
+export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+
 .PHONY: help setup conform test lint format symbolic bench coverage wheel-test clean
 
 help:  ## list the targets
@@ -12,10 +17,10 @@ help:  ## list the targets
 
 setup: $(VENV)/installed-dev  ## install everything for development into .venv
 
-conform: $(VENV)/installed-conformance  ## judge the reference, the implementation and a released vLLM
+conform: $(call needs,conformance)  ## judge the reference, the implementation and a released vLLM
 	$(BIN)/auxout conform reference impl vllm==0.31.0
 
-test: $(VENV)/installed-conformance  ## run the tests
+test: $(call needs,conformance)  ## run the tests
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/installed-dev  ## check style, format and types
@@ -27,7 +32,7 @@ format: $(VENV)/installed-dev  ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-symbolic: $(VENV)/installed-symbolic  ## prove the integer kernel with CrossHair
+symbolic: $(call needs,symbolic)  ## prove the integer kernel with CrossHair
 	$(BIN)/python -m pytest tests/symbolic
 
 bench: $(VENV)/installed-dev  ## measure the implementation against its baselines

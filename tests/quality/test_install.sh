@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 run() {
-    echo "+ $*"
+    echo "+ $*" >&2
     "$@"
 }
 
