@@ -1,0 +1,353 @@
+"""A fast drop-in for ``vllm.distributed.aux_output_connector.connector``.
+
+Same names, same signatures, same results within the protocol; calls outside it are refused with the state
+unchanged, where the original checks less. The costs below count requests and hashes; "active" requests are
+those that were scheduled and have not ended.
+
+How it is fast. In most steps nothing is new for most requests: their hash lists have the length and the last
+element they had. So the connector lines up the active requests once (``_Lineup``) and from then on looks them
+up with one call and compares what it finds with what it expects in one pass. It remembers the last hash as the
+engine's own object, so that the check that a history still stands is an identity test. Of the metadata, the
+ids of an unchanged batch are shared from step to step and mappings are made when they are read (``_wire``).
+"""
+
+from __future__ import annotations
+
+from itertools import count, repeat
+from operator import countOf, itemgetter
+from typing import TYPE_CHECKING, Any
+
+from . import _kernel
+from ._wire import (
+    AuxOutputConnectorMetadata,
+    AuxRequestOutput,
+    EmitStarts,
+    NewHashes,
+    PackedBlockHashes,
+    Roster,
+)
+from .errors import ProtocolViolation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ._engine import Request, SchedulerOutput
+
+__all__ = [
+    "AuxOutputConnectorMetadata",
+    "AuxOutputSchedulerConnector",
+    "AuxRequestOutput",
+    "PackedBlockHashes",
+]
+
+
+_NOTHING_SENT = (0, b"")
+
+
+class _Lineup:
+    """The active requests in columns, in the order of their start; good until one starts or ends."""
+
+    __slots__ = ("find", "last", "names", "num_sent")
+
+    def __init__(self, names: tuple[str, ...], sent: list[tuple[int, bytes]]) -> None:
+        self.names = names
+        self.num_sent = [num_sent for num_sent, _ in sent]
+        self.last = [last for _, last in sent]
+        self.find = _finder(names)
+
+
+class AuxOutputSchedulerConnector:
+    """The scheduler's side of the protocol. Memory: O(1) per active request, and the undelivered events."""
+
+    def __init__(self, *, profile: str = "0.32") -> None:
+        """Generation 0, nothing active.
+
+        Args:
+            profile: protocol version, ``"0.31"`` or ``"0.32"``; they differ in the emit start of a request
+                whose prompt start lies beyond its prompt (SCHED-EMIT-3, -4).
+
+        Raises:
+            ValueError: ``profile`` is neither.
+        """
+        if profile not in _EMIT_STARTS:
+            raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(_EMIT_STARTS)}")
+        self._emit_starts = _EMIT_STARTS[profile]
+        self._generation = 0
+        # How many hashes of each active request the worker has, and the last of them; b"" if none.
+        self._active: dict[str, tuple[int, bytes]] = {}
+        # Terminal events in order, each with its final hashes joined and the size of one, if any.
+        self._ended: dict[str, tuple[bytes, int] | None] = {}
+        # Both only save work: the active requests lined up, None when to be done anew, and the last batch.
+        self._lineup: _Lineup | None = None
+        self._roster = Roster(())
+
+    def build_connector_meta(
+        self, scheduler_output: SchedulerOutput, requests: Mapping[str, Request]
+    ) -> AuxOutputConnectorMetadata:
+        """Make one step's message to the worker and take over what it says as sent.
+
+        O(active requests + new hashes). What depends on the ids alone is done again only after the batch
+        changed or a request ended.
+
+        Args:
+            scheduler_output: the step.
+            requests: all requests of the engine, by id.
+
+        Raises:
+            ProtocolViolation: SCHED-HASH-8, -9, -10: a hash list no longer extends what was sent of it;
+                SCHED-META-1, SCHED-HASH-6: an id is not in ``requests``; SCHED-EMIT-1: no sampling parameters.
+        """
+        scheduled = scheduler_output.num_scheduled_tokens
+        ids = tuple(scheduled)
+        lineup, roster, starting = self._line_up(ids, scheduled)
+        found = _look_up(lineup, requests, scheduled)
+        hashes = NewHashes()
+        progress: list[tuple[int, int, bytes]] = []
+        for index in _changed(found, lineup):
+            name, block_hashes = lineup.names[index], found[index].block_hashes
+            packed = _pack_unsent(name, block_hashes, lineup.num_sent[index], lineup.last[index])
+            if packed is not None:
+                hashes.add(name, *packed)
+                progress.append((index, len(block_hashes), block_hashes[-1]))
+        # Of the same tuple object: the batch is all active requests, and they are looked up already.
+        batch = found if roster.ids is lineup.names else _finder(ids)(requests)
+        starts = EmitStarts(roster, self._emit_starts(batch))
+        # Nothing is refused from here on, so this is where the state may change.
+        self._commit(lineup, starting, progress)
+        self._roster = roster
+        return self._deliver(starts, hashes, scheduled)
+
+    def take_output(
+        self, request: Request, output: Mapping[str, AuxRequestOutput] | None
+    ) -> NDArray[Any] | None:
+        """Cut what the worker returned for a request to its accepted tokens. O(1).
+
+        Args:
+            request: any request, active or not (SCHED-TAKE-12).
+            output: the step's output by id, or None if the worker returned none.
+
+        Returns:
+            A view of the rows ``[token_start, num_tokens - 1)``, shape ``(n, num_layers, top_k)`` with n >= 0;
+            None when that range ends before it starts and the request still runs (SCHED-TAKE-5).
+
+        Raises:
+            ProtocolViolation: SCHED-TAKE-1, -2: no output; SCHED-TAKE-6: it starts beyond the accepted tokens
+                of a finished request; SCHED-TAKE-7: it ends before them.
+        """
+        if output is None or (found := output.get(request.request_id)) is None:
+            clause = "SCHED-TAKE-1" if output is None else "SCHED-TAKE-2"
+            raise ProtocolViolation(clause, request.request_id, "the worker returned no output for it")
+        rows = found.rows
+        accepted = request.num_tokens - found.token_start - 1  # _kernel.num_accepted_rows
+        if 0 <= accepted <= len(rows):
+            return rows[:accepted]
+        if accepted < 0 and not request.is_finished():
+            return None
+        raise _misplaced(request, found, accepted)
+
+    def request_finished(self, request: Request) -> None:
+        """Queue the terminal event of a request that finished, was aborted or was preempted.
+
+        O(hashes not yet sent). Does nothing when the request is not active.
+
+        Raises:
+            ProtocolViolation: SCHED-TERM-8, SCHED-HASH-9, -10: its hash list no longer extends what was sent.
+        """
+        request_id = request.request_id
+        sent = self._active.get(request_id)
+        if sent is None:
+            return
+        num_sent, last = sent
+        block_hashes = request.block_hashes
+        final = None
+        if len(block_hashes) != num_sent or (num_sent and block_hashes[-1] is not last):
+            final = _pack_unsent(request_id, block_hashes, num_sent, last, "SCHED-TERM-8")
+        del self._active[request_id]
+        self._ended[request_id] = final
+        self._lineup = None
+
+    def reset(self) -> None:
+        """Start the next generation; forget active requests and undelivered events. O(1) and what is freed."""
+        self._generation += 1
+        self._active = {}
+        self._ended = {}
+        self._lineup = None
+
+    def _line_up(
+        self, ids: tuple[str, ...], scheduled: Mapping[str, int]
+    ) -> tuple[_Lineup, Roster, list[str]]:
+        """The active and the starting requests, the batch, and those that start.
+
+        One comparison of ids if none started or ended since the last step and the batch is the same; else
+        O(active + scheduled requests).
+        """
+        lineup, roster = self._lineup, self._roster
+        if lineup is not None and ids == roster.ids:
+            return lineup, roster, []
+        active = self._active
+        starting = [] if scheduled.keys() <= active.keys() else [name for name in ids if name not in active]
+        if lineup is None or starting:
+            sent = [*active.values(), *repeat(_NOTHING_SENT, len(starting))]
+            lineup = _Lineup((*active, *starting), sent)
+        return lineup, Roster(lineup.names if lineup.names == ids else ids), starting
+
+    def _commit(self, lineup: _Lineup, starting: list[str], progress: list[tuple[int, int, bytes]]) -> None:
+        """Count requests as active and hashes as sent. O(both)."""
+        active = self._active
+        for name in starting:
+            active[name] = _NOTHING_SENT
+        for index, num_hashes, last in progress:
+            lineup.num_sent[index] = num_hashes
+            lineup.last[index] = last
+            active[lineup.names[index]] = num_hashes, last
+        self._lineup = lineup
+
+    def _deliver(
+        self, starts: EmitStarts, hashes: NewHashes, scheduled: Mapping[str, int]
+    ) -> AuxOutputConnectorMetadata:
+        """Add the terminal events and empty their queue. O(events)."""
+        ended, self._ended = self._ended, {}
+        apart: dict[str, PackedBlockHashes] = {}
+        for request_id, final in ended.items():
+            if final is None:
+                continue
+            if request_id in scheduled:
+                # It runs again, and the entry belongs to the activation that starts (SCHED-RESTART-2, -3).
+                apart[request_id] = PackedBlockHashes(*final)
+            else:
+                hashes.add(request_id, *final)
+        return AuxOutputConnectorMetadata(self._generation, starts, hashes, tuple(ended), apart)
+
+    def _check(self) -> None:
+        """Prove the invariants, for tests. O(active requests).
+
+        Raises:
+            RuntimeError: one does not hold.
+        """
+        _require(self._ended.keys().isdisjoint(self._active), "a request is active and ended")
+        for name, (num_sent, last) in self._active.items():
+            _require(num_sent >= 0, f"{name} has a negative count")
+            _require((num_sent == 0) == (last == b""), f"{name}: count and last hash do not agree")
+        lineup = self._lineup
+        if lineup is not None:
+            sent = zip(lineup.num_sent, lineup.last, strict=True)
+            lined_up = dict(zip(lineup.names, sent, strict=True))
+            _require(lined_up == self._active, "the lineup is not the active requests")
+            _require(
+                self._active.keys() >= set(self._roster.ids), "a request of the last batch is not active"
+            )
+
+
+def _emit_starts_0_31(requests: Sequence[Request]) -> list[int]:
+    """``_kernel.emit_start_unclamped`` of each request, inline. O(requests)."""
+    starts: list[int] = []
+    for request in requests:
+        start = _prompt_start(request)
+        if request.num_output_tokens and (resumed := request.num_tokens - 1) > start:
+            start = resumed
+        starts.append(start)
+    return starts
+
+
+def _emit_starts_0_32(requests: Sequence[Request]) -> list[int]:
+    """``_kernel.emit_start_clamped`` of each request, inline for those with output tokens. O(requests).
+
+    A request has output tokens exactly if it has more tokens than its prompt. In vLLM the counts are properties,
+    except the prompt's length; asked this way, one of two calls is saved.
+    """
+    return [
+        num_tokens - 1
+        if num_tokens > request.num_prompt_tokens and request.sampling_params is not None
+        else _kernel.emit_start_clamped(_prompt_start(request), request.num_prompt_tokens, 0, num_tokens)
+        for request in requests
+        for num_tokens in (request.num_tokens,)
+    ]
+
+
+def _prompt_start(request: Request) -> int:
+    params = request.sampling_params
+    if params is None:
+        problem = "it has no sampling parameters and so no prompt start"
+        raise ProtocolViolation("SCHED-EMIT-1", request.request_id, problem)
+    return params.routed_experts_prompt_start
+
+
+_EMIT_STARTS: dict[str, Callable[[Sequence[Request]], list[int]]] = {
+    "0.31": _emit_starts_0_31,
+    "0.32": _emit_starts_0_32,
+}
+
+
+def _finder(names: tuple[str, ...]) -> Callable[[Mapping[str, Request]], tuple[Request, ...]]:
+    """A function that looks up all names in one call."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda requests: tuple([requests[name] for name in names])
+
+
+def _look_up(
+    lineup: _Lineup, requests: Mapping[str, Request], scheduled: Mapping[str, int]
+) -> tuple[Request, ...]:
+    """The engine's requests of a lineup, or a refusal that names one it does not know."""
+    try:
+        return lineup.find(requests)
+    except KeyError:
+        missing = next(name for name in lineup.names if name not in requests)
+        clause = "SCHED-META-1" if missing in scheduled else "SCHED-HASH-6"
+        raise ProtocolViolation(clause, missing, "it is not among the engine's requests") from None
+
+
+def _changed(requests: Sequence[Request], lineup: _Lineup) -> list[int]:
+    """Positions at which a hash list is not, at first sight, just what was sent. O(requests)."""
+    lists = [request.block_hashes for request in requests]
+    return [
+        index
+        for index, block_hashes, num_sent, last in zip(count(), lists, lineup.num_sent, lineup.last)
+        if len(block_hashes) != num_sent or (num_sent and block_hashes[-1] is not last)
+    ]
+
+
+def _pack_unsent(
+    request_id: str, block_hashes: Sequence[bytes], num_sent: int, last: bytes, shrunk: str = "SCHED-HASH-8"
+) -> tuple[bytes, int] | None:
+    """The hashes that the worker lacks, joined, and the size of one; None if there are none. O(their number).
+
+    A hash stands for its whole prefix, so the last hash sent is enough to notice a replaced history.
+    """
+    unsent = len(block_hashes) - num_sent  # _kernel.num_unsent
+    if unsent < 0:
+        problem = f"has hashes [0, {len(block_hashes)}), but [0, {num_sent}) were sent"
+        raise ProtocolViolation(shrunk, request_id, problem)
+    if num_sent and block_hashes[num_sent - 1] != last:
+        problem = f"hash {num_sent - 1} of the sent [0, {num_sent}) was replaced"
+        raise ProtocolViolation("SCHED-HASH-9", request_id, problem)
+    if not unsent:
+        return None
+    fresh = block_hashes[num_sent:] if num_sent else block_hashes
+    size = len(fresh[0])
+    if (
+        not size
+        or (num_sent and size != len(last))
+        or (unsent > 1 and countOf(map(len, fresh), size) != unsent)
+    ):
+        problem = f"hashes [{num_sent}, {len(block_hashes)}) are not all of one length above 0"
+        raise ProtocolViolation("SCHED-HASH-10", request_id, problem)
+    return b"".join(fresh), size
+
+
+def _misplaced(request: Request, output: AuxRequestOutput, accepted: int) -> ProtocolViolation:
+    """The refusal of output whose rows do not reach the accepted tokens, or of which none is accepted."""
+    start = output.token_start
+    problem = f"output rows [{start}, {start + len(output.rows)}) and accepted end {request.num_tokens - 1}: "
+    if accepted < 0:
+        return ProtocolViolation(
+            "SCHED-TAKE-6", request.request_id, problem + "a finished request gets no row"
+        )
+    return ProtocolViolation("SCHED-TAKE-7", request.request_id, problem + "rows are missing")
+
+
+def _require(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise RuntimeError(f"invariant broken: {sentence}")

@@ -1,0 +1,26 @@
+"""The errors that users of ``auxout`` may catch."""
+
+from __future__ import annotations
+
+
+class ProtocolViolation(AssertionError):
+    """Raised for a call or a wire value that the protocol forbids. The refusing object is unchanged.
+
+    Code written for the original connector catches ``AssertionError`` and so catches this; unlike an assert
+    statement it does not depend on the interpreter's ``-O`` flag.
+
+    Attributes:
+        clause: which rule, by its id in the protocol's clause registry: ``"SCHED-HASH-8"``.
+        request_id: whose call it was; None for wire values.
+    """
+
+    def __init__(self, clause: str, request_id: str | None, problem: str) -> None:
+        # All three go to args, so that the error survives pickling between processes.
+        super().__init__(clause, request_id, problem)
+        self.clause = clause
+        self.request_id = request_id
+
+    def __str__(self) -> str:
+        clause, request_id, problem = self.args
+        prefix = "" if request_id is None else f"request {request_id}: "
+        return f"{prefix}{problem} [{clause}]"
