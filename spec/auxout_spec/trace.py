@@ -123,7 +123,8 @@ def _view_to_json(view: RequestView) -> dict[str, Json]:
 
 def _view_from_json(data: dict[str, Json]) -> RequestView:
     hashes = tuple(bytes.fromhex(text) for text in data["block_hashes"])
-    return RequestView(**{**data, "block_hashes": hashes})
+    fields: dict[str, Json] = {**data, "block_hashes": hashes}
+    return RequestView(**fields)
 
 
 def _outputs_to_json(outputs: Outputs) -> dict[str, Json]:

@@ -85,7 +85,7 @@ class Child:
         self._name, self._call_seconds = target.name, call_seconds
         flags = ["-O"] if optimized else []
         # Unbuffered errors in a file: a pipe nobody reads would block a target that prints much.
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, *flags, "-m", f"{__package__}.child", *target.spec],
             stdin=subprocess.PIPE,

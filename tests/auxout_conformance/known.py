@@ -37,7 +37,7 @@ class Finding:
 @cache
 def all_findings() -> tuple[Finding, ...]:
     """Every known finding of every release."""
-    folder = resources.files(__package__) / "known_findings"
+    folder = resources.files("auxout_conformance") / "known_findings"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".json")), key=lambda f: f.name)
     return tuple(finding for file in files for finding in _read(file.read_text(encoding="utf-8")))
 
@@ -51,7 +51,12 @@ def _read(text: str) -> list[Finding]:
     data = json.loads(text)
     found: list[Finding] = []
     for entry in data["findings"]:
-        fields = {**entry["scenario"], "auxout": scenarios.FORMAT, "name": entry["id"], "profile": data["profile"]}
+        fields = {
+            **entry["scenario"],
+            "auxout": scenarios.FORMAT,
+            "name": entry["id"],
+            "profile": data["profile"],
+        }
         scenario = scenarios.load(json.dumps({**fields, "clause": CLAUSES[entry["clause"]].id}))
         found.append(
             Finding(

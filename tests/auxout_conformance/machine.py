@@ -126,7 +126,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.tally.scenarios += 1
             self.tally.calls += self.play.num_calls
             self.tally.advice += self.play.advice
-            type(self).on_example()
+            self.on_example()
 
     @property
     def requests(self) -> tuple[EngineRequest, ...]:
@@ -299,7 +299,7 @@ def search(
         derandomize=seed_number is None,
         phases=(Phase.generate,),
         report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=list(HealthCheck.__members__.values()),
         print_blob=False,
     )
     if seed_number is not None:

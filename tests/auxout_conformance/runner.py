@@ -112,7 +112,8 @@ class Judgement:
         stop_first: bool,
         progress: OnProgress,
     ) -> None:
-        self.target, self.suite, self.seed, self.stop_first = target, suite, seed, stop_first
+        self.target, self.seed, self.stop_first = target, seed, stop_first
+        self.suite: Suite = suite
         self._progress = progress
         self.findings = findings_of(target.release) if known else ()
         self.profile = judged_profile(target, self.findings)

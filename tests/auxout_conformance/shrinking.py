@@ -143,9 +143,7 @@ def _candidates(scenario: Scenario) -> Iterator[Scenario]:
         for simpler in _simpler(event):
             yield scenario._replace(events=(*events[:index], simpler, *events[index + 1 :]))
             # A smaller request needs smaller launches: fit them all.
-            yield scenario._replace(
-                events=(*events[:index], simpler, *map(_unfitted, events[index + 1 :]))
-            )
+            yield scenario._replace(events=(*events[:index], simpler, *map(_unfitted, events[index + 1 :])))
 
 
 def _unfitted(event: Event) -> Event:

@@ -2,6 +2,7 @@
 # Build the wheel and use it as a stranger would: an empty venv, an unrelated directory, no source tree.
 # Usage: test_install.sh PYTHON, where PYTHON has the `build` package.
 set -euo pipefail
+unset PYTHONPATH
 python=$(realpath --no-symlinks "$1")
 root=$(realpath "$(dirname "$0")/../..")
 work=$(mktemp -d)

@@ -122,6 +122,10 @@ def cited(components: set[str]) -> dict[str, set[str]]:
     return citations
 
 
+TYPOS = {"SCHED-MET-1"}
+"""Ids that tests misspell on purpose."""
+
+
 @pytest.mark.parametrize(
     ("registry", "home"),
     [(CLAUSES, "spec/auxout_spec/clauses.py"), (GUARDS, "spec/auxout_spec/engine/guards.py")],
@@ -129,5 +133,7 @@ def cited(components: set[str]) -> dict[str, set[str]]:
 )
 def test_ids_are_known_and_cited(registry: dict[str, object], home: str) -> None:
     citations = cited({identifier.split("-")[0] for identifier in registry})
-    assert {i: files for i, files in citations.items() if i not in registry} == {}, "cited but unknown"
-    assert [i for i in registry if citations.get(i, set()) <= {home}] == [], f"appears only in {home}"
+    unknown = {i: files for i, files in citations.items() if i not in registry and i not in TYPOS}
+    assert not unknown, "cited but unknown"
+    unused = [identifier for identifier in registry if citations.get(identifier, set()) <= {home}]
+    assert not unused, f"cited nowhere but in {home}"

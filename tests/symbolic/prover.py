@@ -106,7 +106,7 @@ def rerun(contract: Contract, line: int, verdict: str, function: Callable[..., A
 def _raised(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
     try:
         result = function(**arguments)
-    except Exception as error:  # noqa: BLE001 - whatever CrossHair says it raises
+    except Exception as error:  # Whatever CrossHair says it raises.
         return type(error).__name__
     raise AssertionError(f"no exception for {arguments}, but {result!r}")
 

@@ -6,8 +6,8 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from auxout_spec import kernel
 
+from auxout_spec import kernel
 from symbolic import prover
 
 SPEC_FILE = Path(kernel.__file__)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from auxout_spec import kernel
 
+from auxout_spec import kernel
 from symbolic import prover
 
 SOURCE = Path(kernel.__file__).read_text()

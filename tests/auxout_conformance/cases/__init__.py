@@ -40,7 +40,7 @@ class Case:
 def all_cases() -> tuple[Case, ...]:
     """Every case, in the order of the clauses."""
     order = {clause: place for place, clause in enumerate(CLAUSES)}
-    folder = resources.files(__package__)
+    folder = resources.files("auxout_conformance.cases")
     found = [
         _case(data)
         for file in folder.iterdir()

@@ -31,7 +31,8 @@ def broken_clause(
     if isinstance(right, Refusal):
         crashed = isinstance(actual, Raised) and not actual.refusal
         return "SCHED-REFUSE-1" if crashed and not right.clause.startswith("WIRE") else right.clause
-    if isinstance(call, BuildConnectorMeta) and isinstance(right, Metadata):
+    if isinstance(call, BuildConnectorMeta):
+        assert isinstance(right, Metadata)
         if isinstance(actual, Metadata):
             return ledger.refused or _metadata(profile, ledger, before, call, right, actual)
         return ledger.refused or _no_metadata(before, call)
@@ -123,9 +124,6 @@ def _hashes(
     ledger: Ledger, before: SchedulerState, call: BuildConnectorMeta, right: Metadata, actual: Metadata
 ) -> str:
     """What is wrong with the hashes; something is."""
-    if dict(right.finished_block_hashes) != dict(actual.finished_block_hashes):
-        if dict(right.block_hashes) == dict(actual.block_hashes):
-            return "SCHED-RESTART-3"
     wanted, found = dict(right.block_hashes), dict(actual.block_hashes)
     for request_id in [*wanted, *found]:
         expected, got = wanted.get(request_id), found.get(request_id)

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from auxout_spec import calls
 from auxout_spec.calls import BuildConnectorMeta, Call, Exchange
-from auxout_spec.engine import EngineConfig, EngineState, Event, Impossible, initial, step
 from auxout_spec.clauses import CLAUSES
+from auxout_spec.engine import EngineConfig, EngineState, Event, Impossible, initial, step
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.scheduler import SchedulerState

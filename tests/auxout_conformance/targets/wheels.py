@@ -71,7 +71,7 @@ def _download(version: str, scratch: Path) -> Path:
     command += ["--disable-pip-version-check", "--no-input", "--dest", str(scratch)]
     for platform in _PLATFORMS:
         command += ["--platform", platform]
-    done = subprocess.run([*command, f"vllm=={version}"], capture_output=True, text=True)
+    done = subprocess.run([*command, f"vllm=={version}"], capture_output=True, text=True, check=False)
     wheels = list(scratch.glob("vllm-*.whl"))
     if done.returncode or not wheels:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
