@@ -140,35 +140,28 @@ class EmitStarts(Mapping[str, int]):
 
 
 class NewHashes(Mapping[str, PackedBlockHashes]):
-    """Request -> its new hashes, kept in columns; the first look-up builds a dictionary in O(n)."""
+    """Request -> its new hashes, read-only; the first look-up builds a dictionary in O(n)."""
 
-    __slots__ = ("_data", "_ids", "_sizes", "_table")
+    __slots__ = ("_entries", "_table")
 
-    def __init__(self) -> None:
-        self._ids: list[str] = []
-        self._data: list[bytes] = []
-        self._sizes: list[int] = []
+    def __init__(self, entries: Sequence[tuple[str, bytes, int]]) -> None:
+        """``entries`` of id, joined hashes and size of one; it is kept, not copied, and must not change."""
+        self._entries = entries
         self._table: dict[str, PackedBlockHashes] | None = None
-
-    def add(self, request_id: str, data: bytes, item_size: int) -> None:
-        """Add an entry; only for whoever makes the mapping, and once for an id. O(1)."""
-        self._ids.append(request_id)
-        self._data.append(data)
-        self._sizes.append(item_size)
 
     def _by_id(self) -> dict[str, PackedBlockHashes]:
         if self._table is None:
-            self._table = dict(zip(self._ids, map(PackedBlockHashes, self._data, self._sizes), strict=True))
+            self._table = {name: PackedBlockHashes(data, size) for name, data, size in self._entries}
         return self._table
 
     def __getitem__(self, request_id: str) -> PackedBlockHashes:
         return self._by_id()[request_id]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._ids)
+        return iter(self._by_id())
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._entries)
 
     def items(self) -> ItemsView[str, PackedBlockHashes]:
         """Pairs, in no order that means anything."""
@@ -178,14 +171,16 @@ class NewHashes(Mapping[str, PackedBlockHashes]):
         return f"NewHashes({self._by_id()})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore_hashes, self.pack()
+        return _restore_hashes, (self.pack(),)
 
-    def pack(self) -> FlatHashes:
-        """Ids, hashes, bytes per id and bytes per hash, flat."""
-        lengths = tuple(map(len, self._data))
-        short = sum(lengths) <= _JOIN_LIMIT * len(lengths)
-        data = b"".join(self._data) if short else tuple(self._data)
-        return _pack_ids(self._ids), data, _pack_alike(lengths), _pack_alike(self._sizes)
+    def pack(self) -> FlatHashes | None:
+        """Ids, hashes, bytes per id and bytes per hash, flat; None if there is no entry."""
+        if not self._entries:
+            return None
+        ids, data, sizes = zip(*self._entries, strict=True)
+        lengths = tuple(map(len, data))
+        joined = b"".join(data) if sum(lengths) <= _JOIN_LIMIT * len(lengths) else data
+        return _pack_ids(ids), joined, _pack_alike(lengths), _pack_alike(sizes)
 
 
 def _no_hashes() -> dict[str, PackedBlockHashes]:
@@ -219,9 +214,9 @@ class AuxOutputConnectorMetadata:
         return _restore_metadata, (
             self.generation,
             *requests.pack(),
-            _flatten(hashes) if hashes else None,
+            _flatten(hashes),
             self.finished_requests,
-            _flatten(self.finished_block_hashes) if self.finished_block_hashes else None,
+            _flatten(self.finished_block_hashes),
         )
 
 
@@ -236,9 +231,9 @@ def _restore_metadata(
     return AuxOutputConnectorMetadata(
         generation,
         _restore_starts(ids, starts),
-        NewHashes() if hashes is None else _restore_hashes(*hashes),
+        _restore_hashes(hashes),
         finished_requests,
-        {} if finished_hashes is None else dict(_restore_hashes(*finished_hashes)),
+        _restore_hashes(finished_hashes),
     )
 
 
@@ -246,24 +241,19 @@ def _restore_starts(ids: FlatIds, starts: FlatInts) -> EmitStarts:
     return EmitStarts(Roster(_unpack_ids(ids)), _unpack_ints(starts))
 
 
-def _restore_hashes(
-    ids: FlatIds, data: bytes | tuple[bytes, ...], lengths: int | FlatInts, sizes: int | FlatInts
-) -> NewHashes:
-    hashes = NewHashes()
+def _restore_hashes(flat: FlatHashes | None) -> NewHashes:
+    if flat is None:
+        return NewHashes(())
+    ids, data, lengths, sizes = flat
     names = _unpack_ids(ids)
     if isinstance(data, bytes):
         data = _cut(data, _unpack_alike(lengths, len(names)))
-    for entry in zip(names, data, _unpack_alike(sizes, len(names)), strict=True):
-        hashes.add(*entry)
-    return hashes
+    return NewHashes(tuple(zip(names, data, _unpack_alike(sizes, len(names)), strict=True)))
 
 
-def _flatten(hashes: Mapping[str, PackedBlockHashes]) -> FlatHashes:
+def _flatten(hashes: Mapping[str, PackedBlockHashes]) -> FlatHashes | None:
     if not isinstance(hashes, NewHashes):
-        columns = NewHashes()
-        for request_id, packed in hashes.items():
-            columns.add(request_id, packed.data, packed.item_size)
-        hashes = columns
+        hashes = NewHashes([(name, packed.data, packed.item_size) for name, packed in hashes.items()])
     return hashes.pack()
 
 
@@ -289,9 +279,7 @@ def _unpack_ints(packed: FlatInts) -> tuple[int, ...]:
 
 
 def _pack_alike(values: Sequence[int]) -> int | FlatInts:
-    if values and values.count(values[0]) == len(values):
-        return values[0]
-    return _pack_ints(values)
+    return values[0] if values.count(values[0]) == len(values) else _pack_ints(values)
 
 
 def _unpack_alike(packed: int | FlatInts, count: int) -> tuple[int, ...]:

@@ -103,13 +103,13 @@ class AuxOutputSchedulerConnector:
         ids = tuple(scheduled)
         lineup, roster, starting = self._line_up(ids, scheduled)
         found = _look_up(lineup, requests, scheduled)
-        hashes = NewHashes()
+        new: list[tuple[str, bytes, int]] = []
         progress: list[tuple[int, int, bytes]] = []
         for index in _changed(found, lineup):
             name, block_hashes = lineup.names[index], found[index].block_hashes
             packed = _pack_unsent(name, block_hashes, lineup.num_sent[index], lineup.last[index])
             if packed is not None:
-                hashes.add(name, *packed)
+                new.append((name, *packed))
                 progress.append((index, len(block_hashes), block_hashes[-1]))
         # Of the same tuple object: the batch is all active requests, and they are looked up already.
         batch = found if roster.ids is lineup.names else _finder(ids)(requests)
@@ -117,7 +117,7 @@ class AuxOutputSchedulerConnector:
         # Nothing is refused from here on, so this is where the state may change.
         self._commit(lineup, starting, progress)
         self._roster = roster
-        return self._deliver(starts, hashes, scheduled)
+        return self._deliver(starts, new, scheduled)
 
     def take_output(
         self, request: Request, output: Mapping[str, AuxRequestOutput] | None
@@ -205,7 +205,7 @@ class AuxOutputSchedulerConnector:
         self._lineup = lineup
 
     def _deliver(
-        self, starts: EmitStarts, hashes: NewHashes, scheduled: Mapping[str, int]
+        self, starts: EmitStarts, new: list[tuple[str, bytes, int]], scheduled: Mapping[str, int]
     ) -> AuxOutputConnectorMetadata:
         """Add the terminal events and empty their queue. O(events)."""
         ended, self._ended = self._ended, {}
@@ -217,8 +217,8 @@ class AuxOutputSchedulerConnector:
                 # It runs again, and the entry belongs to the activation that starts (SCHED-RESTART-2, -3).
                 apart[request_id] = PackedBlockHashes(*final)
             else:
-                hashes.add(request_id, *final)
-        return AuxOutputConnectorMetadata(self._generation, starts, hashes, tuple(ended), apart)
+                new.append((request_id, *final))
+        return AuxOutputConnectorMetadata(self._generation, starts, NewHashes(new), tuple(ended), apart)
 
     def _check(self) -> None:
         """Prove the invariants, for tests. O(active requests).
