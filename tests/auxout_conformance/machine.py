@@ -299,7 +299,12 @@ def search(
         derandomize=seed_number is None,
         phases=(Phase.generate,),
         report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck.__members__.values()),
+        suppress_health_check=(
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+            HealthCheck.filter_too_much,
+            HealthCheck.large_base_example,
+        ),
         print_blob=False,
     )
     if seed_number is not None:

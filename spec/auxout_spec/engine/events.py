@@ -107,7 +107,7 @@ class Tamper(NamedTuple):
     ``no_output``: the step returns no output at all. ``no_entry``: none for this request. ``cut_rows``:
     ``amount`` rows are missing at the end. ``shift_start``: the output claims to start ``amount`` positions
     later. ``shrink_hashes``: only ``amount`` hashes are left. ``replace_hash``: hash number ``amount`` has
-    another value. ``mix_lengths``: hash number ``amount`` is one byte short.
+    another value. ``mix_lengths``: hash number ``amount`` is twice as long as the others.
     """
 
     kind: TamperKind

@@ -40,7 +40,7 @@ def tampered_view(state: EngineState, view: RequestView) -> RequestView:
                 # One changed token changes the hash of its block and of every later one.
                 hashes = hashes[:at] + tuple(_other(block_hash) for block_hash in hashes[at:])
             else:
-                hashes = (*hashes[:at], hashes[at][:-1], *hashes[at + 1 :])
+                hashes = (*hashes[:at], hashes[at] * 2, *hashes[at + 1 :])
             view = view._replace(block_hashes=hashes)
     return view
 

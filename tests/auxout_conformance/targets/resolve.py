@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from auxout_spec.clauses import CLAUSES
 from auxout_spec.profiles import LATEST, PROFILES
 
 from . import wheels
@@ -97,10 +98,12 @@ def _known_bad(name: str, profile: str | None) -> Target:
     from .. import known_bad
 
     short = name.removeprefix("known-bad:")
-    names = [bad.name for bad in known_bad.catalogue()]
-    if short not in names:
-        raise TargetError(f"there is no known-bad target {short!r}; known are {', '.join(names)}")
-    return Target(name, LoadSpec("known-bad", short), profile or LATEST, foreign=False)
+    by_name = {bad.name: bad for bad in known_bad.catalogue()}
+    if short not in by_name:
+        raise TargetError(f"there is no known-bad target {short!r}; known are {', '.join(by_name)}")
+    # A fault of one profile only shows there.
+    its_profiles = CLAUSES[by_name[short].clauses[0]].profiles
+    return Target(name, LoadSpec("known-bad", short), profile or its_profiles[-1], foreign=False)
 
 
 def _vllm(name: str, profile: str | None) -> Target:
