@@ -26,7 +26,10 @@ PACKAGES = (
     Package("reference/auxout_reference", frozenset({"numpy"})),
     Package("impl/auxout", frozenset({"numpy"}), frozenset({"torch", "vllm", "mooncake"})),
     # Implementations, ours too, are reached through a target: by name, in a string.
-    Package("tests/auxout_conformance", frozenset({"auxout_spec", "numpy", "hypothesis", "pytest", "rich"})),
+    Package(
+        "tests/auxout_conformance",
+        frozenset({"_auxout_pytest", "auxout_spec", "hypothesis", "numpy", "pytest", "rich"}),
+    ),
     # Pytest loads the plugin in every run of everybody who installs us, so it must not cost anything.
     Package("tests/_auxout_pytest.py", frozenset({"pytest"}), frozenset({"auxout_conformance"})),
 )
