@@ -3,12 +3,14 @@
     pytest --pyargs auxout_conformance.cases --auxout-target my_module:make
 
 Every pytest run in an environment that has ``auxout`` loads this file, so it imports nothing of ours until a
-test asks for it.
+target is named.
 """
 
 from __future__ import annotations
 
 import pytest
+
+NO_TARGET = "no connector to judge: give --auxout-target T, for example my_module:make"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,12 +24,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--auxout-profile", metavar="P", help="judge it under this protocol version")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A target that cannot be named is a mistake on the command line, not a failing test."""
+    target = config.getoption("--auxout-target")
+    if target is None:
+        return
+    from auxout_conformance.targets import resolve
+    from auxout_conformance.targets.adapter import TargetError
+
+    try:
+        resolve(target, config.getoption("--auxout-profile"))
+    except TargetError as error:
+        raise pytest.UsageError(f"--auxout-target {target}: {error}") from None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say aloud that nothing was judged; pytest shows reasons for skipping only when asked."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if any(NO_TARGET in str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(f"auxout: {NO_TARGET}")
+
+
 @pytest.fixture(scope="session")
 def auxout_target(request: pytest.FixtureRequest) -> str:
     """The name given with ``--auxout-target``; the test is skipped without one."""
     target = request.config.getoption("--auxout-target")
     if target is None:
-        pytest.skip("no connector to judge: give --auxout-target T, for example my_module:make")
+        pytest.skip(NO_TARGET)
     return target
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES, Clause
@@ -13,6 +14,8 @@ from auxout_spec.profiles import PROFILES
 from auxout_spec.scenario import Scenario
 
 from . import expect, files, init, render, report, runner
+from .cases import all_cases
+from .known import all_findings
 from .mistakes import UserMistake, check_clause, check_profile, did_you_mean
 from .screen import STYLES, Display, Screen, progress_display
 from .targets import Target, list_targets, resolve
@@ -68,7 +71,7 @@ def _replay(args: argparse.Namespace, words: Sequence[str]) -> int:
     for target in targets:
         _check_possible(scenario, args.profile or scenario.profile or target.profile)
     screen = Screen()
-    answers = [_replay_on(screen, scenario, target) for target in targets]
+    answers = [_replay_on(screen, scenario, target, args) for target in targets]
     table = [
         (render.printable(target.name), *words) for target, (_, *words) in zip(targets, answers, strict=True)
     ]
@@ -169,23 +172,13 @@ def _finish(reports: Sequence[Report], interrupted: bool) -> int:
     """Show the reports, verdicts last, and return the exit code."""
     screen = Screen()
     for each in reports:
-        _show_details(screen, each, several=len(reports) > 1)
+        screen.lines(render.detail_lines(each, several=len(reports) > 1))
     for each, line in zip(reports, render.summary_lines(reports), strict=True):
         screen.line(line, STYLES[each.verdict])
     if interrupted:
         print("auxout: interrupted; what was judged until then stands above.", file=sys.stderr)
         return Verdict.INCOMPLETE.exit_code
     return _worst(each.verdict for each in reports)
-
-
-def _show_details(screen: Screen, judged: Report, several: bool) -> None:
-    violations = render.unexpected(judged)
-    for number, violation in enumerate(violations, 1):
-        of = f" of {render.printable(judged.target)}" if several else ""
-        screen.line(f"violation {number} of {len(violations)}{of}", STYLES[Verdict.VIOLATION])
-        screen.lines([*render.violation_lines(violation), ""])
-    for note in judged.notes:
-        screen.line(render.printable(f"{judged.target}: {note}"))
 
 
 def _worst(verdicts: Iterable[Verdict]) -> int:
@@ -231,12 +224,20 @@ def _read_scenario(given: str) -> Scenario:
         name, text = "standard input", sys.stdin.read()
     elif given.lstrip().startswith("{"):
         name, text = "on the command line", given
+    elif given.lower() in _shipped_scenarios() and not Path(given).exists():
+        return _shipped_scenarios()[given.lower()]
     else:
         name, text = given, files.read_text(given, "scenario")
     try:
         return scenarios.load(text)
     except (ValueError, RecursionError) as error:
         raise UserMistake(f"the scenario ({name}) cannot be read: {error}") from None
+
+
+def _shipped_scenarios() -> dict[str, Scenario]:
+    """The scenarios of curated cases and known findings, by their names in lower case."""
+    named = {case.name.lower(): case.scenario for case in all_cases()}
+    return named | {finding.id.lower(): finding.scenario for finding in all_findings()}
 
 
 def _check_possible(scenario: Scenario, profile: str) -> None:
@@ -256,11 +257,15 @@ def _why_impossible(scenario: Scenario, profile: str) -> str:
     return ""
 
 
-def _replay_on(screen: Screen, scenario: Scenario, target: Target) -> tuple[Verdict, str, str, str]:
+def _replay_on(
+    screen: Screen, scenario: Scenario, target: Target, args: argparse.Namespace
+) -> tuple[Verdict, str, str, str]:
     """Play it on one target, show what is wrong, and return the verdict and the cells of its line."""
     under = f"profile {target.profile}"
     try:
-        violation = runner.replay(scenario, target.name, target.profile)
+        violation = runner.replay(
+            scenario, target.name, target.profile, known=args.known, optimized=args.optimized
+        )
     except runner.TargetBroken as error:
         return Verdict.BROKEN, Verdict.BROKEN.value, under, render.printable(str(error))
     if violation is None:
@@ -270,7 +275,7 @@ def _replay_on(screen: Screen, scenario: Scenario, target: Target) -> tuple[Verd
 
 
 def _one_clause(clause: Clause) -> list[str]:
-    from .cases import all_cases
-
-    cases = [case.name for case in all_cases() if case.clause == clause.id]
-    return render.clause_lines(clause, cases, ())
+    cases = [(case.name, case.story) for case in all_cases() if case.clause == clause.id]
+    findings = [each for each in all_findings() if each.clause == clause.id]
+    known = [(each.id, f"vllm {each.release}: {each.sentence}") for each in findings]
+    return render.clause_lines(clause, render.columns(cases), render.columns(known))

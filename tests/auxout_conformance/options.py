@@ -62,13 +62,15 @@ examples
 {EXIT_CODES}"""
 
 _REPLAY = f"""\
-SCENARIO is a file, - for standard input, or the JSON itself, which is what failure messages print.
+SCENARIO is a file, - for standard input, the JSON itself, which is what failure messages print, or the name
+of a curated case or a known finding, which `auxout clauses ID` shows.
 The profile is that of --profile, else of the scenario, else of the target.
 
 examples
   auxout replay found.json my_module:make
   auxout replay found.json my_module:make reference      where do they differ?
   auxout replay - impl < found.json
+  auxout replay F31-1 vllm==0.31.0
   auxout replay '{{"auxout": "scenario/1", "events": [{{"add": "A", "prompt": 4}}, {{"launch": {{"A": 4}}}}]}}' impl
 
 {EXIT_CODES}"""
@@ -154,9 +156,12 @@ def _add_conform(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _add_replay(commands: argparse._SubParsersAction[Parser]) -> None:
     replay = _add(commands, "replay", "play one scenario again", _REPLAY)
-    replay.add_argument("scenario", metavar="SCENARIO", help="a file, - or the JSON itself")
+    replay.add_argument("scenario", metavar="SCENARIO", help="a file, -, the JSON itself or a name")
     replay.add_argument("targets", nargs="+", metavar="T", help="a target")
     _add_profile(replay, "play it under this protocol version")
+    add = replay.add_argument
+    add("--known", action="store_true", help="accept the known findings of a released vLLM")
+    add("--optimized", action="store_true", help="run the target under python -O")
 
 
 def _add(commands: argparse._SubParsersAction[Parser], name: str, what: str, epilog: str) -> Parser:

@@ -33,6 +33,21 @@ def summary_lines(reports: Sequence[Report]) -> list[str]:
     return [f"{printable(report.target):<{width}}  {'  '.join(_facts(report))}" for report in reports]
 
 
+def detail_lines(report: Report, several: bool = False) -> list[str]:
+    """Each unexpected violation in full, then the notes; with ``several`` targets their names are repeated."""
+    violations, lines = unexpected(report), list[str]()
+    name = printable(report.target)
+    for number, violation in enumerate(violations, 1):
+        lines.append(f"violation {number} of {len(violations)}{f' of {name}' if several else ''}")
+        lines += [*violation_lines(violation), ""]
+    return lines + [f"note: {name}: {printable(note)}" for note in report.notes]
+
+
+def report_text(report: Report) -> str:
+    """What ``auxout conform`` prints for one target, as one text."""
+    return "\n".join([*detail_lines(report), *summary_lines([report])])
+
+
 def violation_lines(violation: Violation) -> list[str]:
     """Everything about one violation; the last line is the replay command, alone."""
     clause, num_events = violation.clause, len(violation.scenario.events)

@@ -67,14 +67,14 @@ class Sparse:
     """One line on standard error for each phase of each target: fit for a log file."""
 
     def __init__(self) -> None:
-        self._last: tuple[str, str] | None = None
+        self._shown: set[tuple[str, str]] = set()
 
     def show(self, progress: Progress) -> None:
         phase = (progress.target, progress.phase)
-        if phase != self._last:
+        if phase not in self._shown:
             total = f" ({progress.total})" if progress.total else ""
             print(f"{progress.target}: {progress.phase}{total}", file=sys.stderr, flush=True)
-            self._last = phase
+            self._shown.add(phase)
 
 
 class Bar:

@@ -60,8 +60,8 @@ class FakeRunner:
             raise found
         return found
 
-    def replay(self, scenario: Scenario, target: str, profile: str | None) -> Violation | None:
-        self.calls.append({"scenario": scenario, "target": target, "profile": profile})
+    def replay(self, scenario: Scenario, target: str, profile: str, **flags: bool) -> Violation | None:
+        self.calls.append({"scenario": scenario, "target": target, "profile": profile, **flags})
         found = self.replays.get(target)
         if isinstance(found, BaseException):
             raise found

@@ -108,7 +108,7 @@ def test_clauses_that_were_not_judged_are_counted(run: Any, judge: Any) -> None:
 
 def test_notes_are_shown(run: Any, judge: Any) -> None:
     judge.reports["impl"] = judge.conforming("impl", notes=("SCHED-REFUSE-2 does not hold",))
-    assert run("conform", "impl").out.splitlines()[0] == "impl: SCHED-REFUSE-2 does not hold"
+    assert run("conform", "impl").out.splitlines()[0] == "note: impl: SCHED-REFUSE-2 does not hold"
 
 
 @pytest.mark.parametrize(

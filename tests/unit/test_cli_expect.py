@@ -16,7 +16,7 @@ def test_expected_violations_conform(run: Any, judge: Any, tmp_path: Path) -> No
     path.write_text(path.read_text().replace("TODO: say why", "on purpose"))
     ran = run("conform", "impl", "--expect", path)
     assert ran.code == 0
-    assert ran.out.splitlines()[0] == f"impl: expected: {judge.clause}: on purpose"
+    assert ran.out.splitlines()[0] == f"note: impl: expected: {judge.clause}: on purpose"
     assert f"impl  conforms except expected violations {judge.clause}" in ran.out
 
 

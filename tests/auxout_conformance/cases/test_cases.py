@@ -1,0 +1,80 @@
+"""Each curated case as one pytest test of the connector that ``--auxout-target`` names.
+
+    pytest --pyargs auxout_conformance.cases --auxout-target my_module:make
+
+Without the option the module is skipped as a whole: pytest then reports that it ran no tests, which is no pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from _auxout_pytest import NO_TARGET
+from auxout_conformance import render, replay
+from auxout_conformance.cases import Case, cases_in
+from auxout_conformance.hosts import Host, TargetBroken, open_host
+from auxout_conformance.judge import Failure, play
+from auxout_conformance.known import findings_of
+from auxout_conformance.runner import judged_profile
+from auxout_conformance.targets import Target, resolve
+
+OPTION = "--auxout-target"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per case of the profile that judges the target."""
+    target = metafunc.config.getoption(OPTION, default=None)
+    if target is None:
+        pytest.skip(NO_TARGET, allow_module_level=True)
+    profile = resolve(target, metafunc.config.getoption("--auxout-profile")).profile
+    metafunc.parametrize("case", cases_in(profile), ids=lambda case: case.name)
+
+
+class Connector:
+    """The target under judgement; started anew after it crashed or hung."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._findings = findings_of(target.release)
+        self._host: Host | None = None
+
+    def complaint(self, case: Case) -> str:
+        """What is wrong in one case, for people; empty if nothing is."""
+        try:
+            self._host = self._host or open_host(self.target)
+            _, failure = play(self._host, case.scenario, judged_profile(self.target, self._findings))
+            return "" if failure is None else self._explain(case, failure)
+        except TargetBroken as error:
+            self.close()
+            return f"target broken: {error}"
+
+    def _explain(self, case: Case, failure: Failure) -> str:
+        violation = replay(case.scenario, self.target.name, self.target.profile, known=bool(self._findings))
+        if violation is None:
+            return f"{failure.clause} was violated, but not when the case was played again on its own"
+        violation = replace(violation, found_by=f"case {case.name}: {case.story}")
+        return "\n".join(render.violation_lines(violation))
+
+    def close(self) -> None:
+        """Stop the target."""
+        if self._host is not None:
+            self._host.close()
+        self._host = None
+
+
+@pytest.fixture(scope="module")
+def connector(auxout_target: str, auxout_profile: str | None) -> Iterator[Connector]:
+    """The connector, shared by all cases; each case starts a fresh session in it."""
+    running = Connector(resolve(auxout_target, auxout_profile))
+    yield running
+    running.close()
+
+
+def test_case(case: Case, connector: Connector) -> None:
+    """The connector answers as the specification does."""
+    complaint = connector.complaint(case)
+    if complaint:
+        pytest.fail(complaint, pytrace=False)
