@@ -1,0 +1,244 @@
+"""Mutation score of the spec: breaks it everywhere, one place at a time, and lets its own tests notice.
+
+Each mutant runs in a forked process with a time limit. This process imports what is heavy and never the spec, so
+that a child can import the spec with one module replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import hypothesis  # noqa: F401 - heavy, and the same for all children
+import numpy as np  # noqa: F401
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+SPEC = ROOT / "spec" / "auxout_spec"
+SURVIVORS = HERE / "survivors.json"
+CLASSES = ("equivalent", "guard", "unreachable")
+MINIMUM = 95.0
+SECONDS = 60.0
+"""For one mutant: a loop without end is a wrong answer too."""
+
+_CONNECTOR = ("unit/test_spec_scheduler.py", "differential/test_spec_and_reference.py")
+_ENGINE = ("unit/test_spec_engine.py",)
+TESTS: dict[str, tuple[str, ...]] = {
+    "kernel": _CONNECTOR,
+    "scheduler": _CONNECTOR,
+    "wire": _CONNECTOR,
+    "calls": _CONNECTOR,
+    "engine.state": _ENGINE,
+    "engine.guards": _ENGINE,
+    "engine.arrival": _ENGINE,
+    "engine.admission": _ENGINE,
+    "engine.landing": _ENGINE,
+    "engine.reset": _ENGINE,
+    "engine.step": _ENGINE,
+    "engine.tampering": _ENGINE,
+    "engine.options": _ENGINE,
+}
+"""Module of the spec -> the tests that judge its mutants, quickest first."""
+
+
+class Candidate(NamedTuple):
+    """A mutant with a name that stays the same while its surroundings change."""
+
+    module: str
+    function: str
+    description: str
+    line: int
+    source: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.module, self.function, self.description
+
+
+class Fate(NamedTuple):
+    """What became of a mutant: ``killed``, ``crashed`` (it cannot even be imported), ``hung`` or ``survived``."""
+
+    candidate: Candidate
+    what: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the mutants and compare the survivors with the list; 0 if all is as it should be."""
+    parser = argparse.ArgumentParser(description="Mutation score of the spec.")
+    parser.add_argument("--only", nargs="*", choices=[*TESTS], default=[*TESTS], help="modules to mutate")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time")
+    parser.add_argument("--show", action="store_true", help="print every mutant with its fate")
+    options = parser.parse_args(arguments)
+    sys.path[:0] = [str(ROOT / root) for root in ("spec", "reference", "impl", "tests")]
+    _compile_ours()
+    for module in options.only:
+        if _outcome(_start(module, "")) != "survived":
+            print(f"the tests of {module} fail without a mutant: {' '.join(TESTS[module])}")
+            return 2
+    fates: list[Fate] = []
+    for fate in run(candidates(options.only), options.jobs):
+        fates.append(fate)
+        if options.show:
+            print(f"{fate.what:9}{':'.join(fate.candidate.key)} (line {fate.candidate.line})", flush=True)
+    return report(fates, listed(), options.only)
+
+
+def candidates(modules: Sequence[str]) -> Iterator[Candidate]:
+    """All mutants of some modules of the spec."""
+    from auxout_conformance.known_bad.mutator import mutants
+
+    _forget_ours()
+    for module in modules:
+        seen: Counter[tuple[str, str]] = Counter()
+        for mutant in mutants(_file(module).read_text(encoding="utf-8")):
+            seen[mutant.function, mutant.description] += 1
+            number = seen[mutant.function, mutant.description]
+            description = mutant.description + (f" #{number}" if number > 1 else "")
+            yield Candidate(module, mutant.function, description, mutant.line, mutant.source)
+
+
+def _file(module: str) -> Path:
+    return SPEC.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def run(todo: Iterator[Candidate], jobs: int) -> Iterator[Fate]:
+    """Run the tests on each mutant, ``jobs`` at a time."""
+    running: dict[int, tuple[Candidate, float]] = {}
+    more = True
+    while more or running:
+        while more and len(running) < jobs:
+            candidate = next(todo, None)
+            more = candidate is not None
+            if candidate is not None:
+                running[_start(candidate.module, candidate.source)] = (candidate, time.monotonic())
+        for child, (candidate, started) in list(running.items()):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if not ended and time.monotonic() - started > SECONDS:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                status, ended = -1, child
+            if ended:
+                del running[child]
+                yield Fate(candidate, _what(status))
+        time.sleep(0.005)
+
+
+def report(fates: list[Fate], known: dict[tuple[str, str, str], str], modules: Sequence[str]) -> int:
+    """Print the score and what is wrong; 0 if nothing is."""
+    survivors = {fate.candidate.key: fate.candidate.line for fate in fates if fate.what == "survived"}
+    equivalent = sum(known.get(key) == "equivalent" for key in survivors)
+    killed, counted = len(fates) - len(survivors), len(fates) - equivalent
+    score = 100.0 * killed / counted if counted else 0.0
+    for module in modules:
+        of_module = Counter(fate.what for fate in fates if fate.candidate.module == module)
+        print(f"{module:18}{sum(of_module.values()):5} mutants: {dict(of_module)}")
+    print(f"score {score:.1f} %: {killed} of {counted} killed, {equivalent} more are equivalent")
+    unlisted = [key for key in survivors if key not in known]
+    stale = [key for key in known if key[0] in modules and key not in survivors]
+    for key in unlisted:
+        print(f"not classified: {':'.join(key)} (line {survivors[key]})")
+    for key in stale:
+        print(f"listed, but no survivor: {':'.join(key)}")
+    if score < MINIMUM:
+        print(f"the score is below {MINIMUM} %")
+    return 1 if unlisted or stale or score < MINIMUM else 0
+
+
+def listed() -> dict[tuple[str, str, str], str]:
+    """The classified survivors: key -> class."""
+    entries = json.loads(SURVIVORS.read_text(encoding="utf-8"))
+    for entry in entries:
+        if entry["class"] not in CLASSES or not entry["reason"]:
+            raise ValueError(f"an entry needs one of the classes {', '.join(CLASSES)} and a reason: {entry}")
+    return {(entry["module"], entry["function"], entry["description"]): entry["class"] for entry in entries}
+
+
+def _start(module: str, source: str) -> int:
+    """Fork a child that runs a module's tests, with its source replaced unless ``source`` is empty."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(_run_tests(module, source))
+        finally:
+            os._exit(70)
+    return child
+
+
+def _run_tests(module: str, source: str) -> int:
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+    if source:
+        _COMPILED[str(_file(module))] = compile(source, f"<mutant of {module}>", "exec")
+    options = ["-x", "-q", "--noconftest", "--assert=plain", "-p", "no:cacheprovider", f"--rootdir={ROOT}"]
+    for name in TESTS[module]:
+        status = pytest.main([*options, str(ROOT / "tests" / name)])
+        if status:
+            return int(status)
+    return 0
+
+
+_COMPILED: dict[str, Any] = {}
+"""File -> code. Filled once, inherited by every child: compiling takes longer than the tests."""
+
+
+class _Compiled(importlib.machinery.SourceFileLoader):
+    """Loads a module's code from ``_COMPILED``."""
+
+    def get_code(self, fullname: str) -> Any:
+        return _COMPILED[self.path]
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds our packages where they are, and has them loaded by ``_Compiled``."""
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> Any:
+        found = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if found is not None and found.origin in _COMPILED:
+            found.loader = _Compiled(fullname, found.origin)
+        return found
+
+
+def _compile_ours() -> None:
+    for root in ("spec", "reference", "tests/auxout_conformance"):
+        for file in (ROOT / root).rglob("*.py"):
+            _COMPILED[str(file)] = compile(file.read_text(encoding="utf-8"), str(file), "exec")
+    sys.meta_path.insert(0, _Finder())
+
+
+def _outcome(child: int) -> str:
+    return _what(os.waitpid(child, 0)[1])
+
+
+def _what(status: int) -> str:
+    """The fate behind a child's exit status."""
+    if status == -1:
+        return "hung"
+    code = os.waitstatus_to_exitcode(status)
+    return {0: "survived", 1: "killed"}.get(code, "crashed")
+
+
+def _forget_ours() -> None:
+    """Leave it to the children to import our packages."""
+    for name in [name for name in sys.modules if name.startswith("auxout")]:
+        del sys.modules[name]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
