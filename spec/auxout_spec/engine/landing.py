@@ -131,7 +131,10 @@ def _deliver(
         request = state.request(entry.request_id)
         assert request is not None  # the record before its turn ended
     call(RequestFinished(view(request, finished=True)))
-    return state._replace(requests=tuple(r for r in state.requests if r.request_id != entry.request_id))
+    return state._replace(
+        requests=tuple(r for r in state.requests if r.request_id != entry.request_id),
+        preempted=state.preempted - {entry.request_id},
+    )
 
 
 def _settle(
