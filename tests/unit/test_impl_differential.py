@@ -6,15 +6,16 @@ for the same clause, and change nothing: whatever the next calls return would sh
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import auxout
 import auxout_reference
@@ -22,8 +23,14 @@ from auxout_spec import scheduler, wire
 from auxout_spec.profiles import PROFILES
 from auxout_spec.values import Metadata, Refusal, RequestOutput, RequestView, Row, Rows
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 IDS = ("A", "B", "C\0", "")
 ROW_SHAPE = (3, 2)
+
+names = st.sampled_from(IDS)
+batches = st.permutations(IDS) | st.just(list(IDS)) | st.lists(names, unique=True)
 
 
 class Request:
@@ -108,120 +115,127 @@ def as_array(rows: tuple[Row, ...]) -> np.ndarray[Any, Any]:
     return array
 
 
+def refused(clauses: set[str], call: Any, *args: Any) -> None:
+    """The call must raise a violation of one of ``clauses``."""
+    with pytest.raises(AssertionError) as caught:
+        call(*args)
+    expect(type(caught.value).__name__, "ProtocolViolation", "refusal")
+    if caught.value.clause not in clauses:
+        pytest.fail(f"refused for {caught.value.clause}, expected one of {clauses}")
+
+
+serial = itertools.count(1)
+
+
+def new_hash() -> bytes:
+    return next(serial).to_bytes(4, "big")
+
+
+def lose_last(hashes: list[bytes]) -> list[bytes]:
+    return hashes[:-1]
+
+
+def lose_first(hashes: list[bytes]) -> list[bytes]:
+    return hashes[1:]
+
+
+def lose_all(hashes: list[bytes]) -> list[bytes]:
+    return []
+
+
+def replace_last(hashes: list[bytes]) -> list[bytes]:
+    return [*hashes[:-1], new_hash()]
+
+
+def replace_all_and_grow(hashes: list[bytes]) -> list[bytes]:
+    return [new_hash() for _ in (*hashes, None)]
+
+
+def other_objects(hashes: list[bytes]) -> list[bytes]:
+    return [bytes(bytearray(each)) for each in hashes]
+
+
+def shorter_and_longer(hashes: list[bytes]) -> list[bytes]:
+    return [*hashes, new_hash()[1:], new_hash() + b"+"]
+
+
+def first_of_other_length(hashes: list[bytes]) -> list[bytes]:
+    return [*hashes, new_hash() + b"+"]
+
+
+def empty_hash(hashes: list[bytes]) -> list[bytes]:
+    return [*hashes, b""]
+
+
+TAMPERING = (
+    lose_last,
+    lose_first,
+    lose_all,
+    replace_last,
+    replace_all_and_grow,
+    other_objects,
+    shorter_and_longer,
+    first_of_other_length,
+    empty_hash,
+)
+
+
 class Differential(RuleBasedStateMachine):
-    """The engine side is anarchic: any order of calls, hash lists that shrink, change or mix lengths."""
+    """The engine schedules, ends and resets in any order; now and then a hash list is not what it was."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.requests: dict[str, Request] = {}
+        self.requests = {name: Request(name, 3, 1) for name in IDS}
         self.state = scheduler.INITIAL
-        self.serial = 0
         self.delivered: list[tuple[Any, Metadata]] = []
 
     @initialize(name=st.sampled_from(sorted(PROFILES)))
     def choose_profile(self, name: str) -> None:
         self.profile = PROFILES[name]
-        self.reference = auxout_reference.AuxOutputSchedulerConnector(profile=name)
         self.fast = auxout.AuxOutputSchedulerConnector(profile=name)
-        self.connectors = (self.reference, self.fast)
+        self.connectors = (auxout_reference.AuxOutputSchedulerConnector(profile=name), self.fast)
 
     @invariant()
     def invariants_hold(self) -> None:
         if hasattr(self, "fast"):
             self.fast._check()
 
-    # The engine's own doing.
+    @rule(name=names, amount=st.integers(-1, 3))
+    def sample(self, name: str, amount: int) -> None:
+        self.requests[name].sample(amount)
 
-    @rule(name=st.sampled_from(IDS), prompt=st.integers(1, 6), start=st.integers(0, 8))
-    def add(self, name: str, prompt: int, start: int) -> None:
-        if name not in self.requests:
-            self.requests[name] = Request(name, prompt, start)
+    @rule(name=names, prompt=st.integers(0, 3), start=st.integers(0, 8))
+    def next_turn(self, name: str, prompt: int, start: int) -> None:
+        self.requests[name].next_turn(prompt, start)
 
-    @rule(data=st.data(), amount=st.integers(-1, 3))
-    @precondition(lambda self: self.requests)
-    def sample(self, data: st.DataObject, amount: int) -> None:
-        self.pick(data).sample(amount)
-
-    @rule(data=st.data(), prompt=st.integers(0, 3), start=st.integers(0, 8))
-    @precondition(lambda self: self.requests)
-    def next_turn(self, data: st.DataObject, prompt: int, start: int) -> None:
-        self.pick(data).next_turn(prompt, start)
-
-    @rule(data=st.data(), amount=st.integers(1, 3))
-    @precondition(lambda self: self.requests)
-    def complete_blocks(self, data: st.DataObject, amount: int) -> None:
-        self.pick(data).block_hashes.extend(self.new_hash() for _ in range(amount))
-
-    @rule(
-        data=st.data(),
-        kind=st.sampled_from(["drop", "replace last", "replace first", "copy", "clear", "odd", "empty"]),
-    )
-    @precondition(lambda self: self.requests)
-    def tamper(self, data: st.DataObject, kind: str) -> None:
-        request = self.pick(data)
-        hashes = request.block_hashes
-        if kind == "odd":
-            hashes.extend((self.new_hash()[:3], self.new_hash() + b"+"))
-        elif kind == "empty":
-            hashes.append(b"")
-        elif kind == "copy":
-            request.block_hashes = [bytes(bytearray(block_hash)) for block_hash in hashes]
-        elif kind == "clear":
-            hashes.clear()
-        elif hashes and kind == "drop":
-            hashes.pop()
-        elif hashes:
-            hashes[-1 if kind == "replace last" else 0] = self.new_hash()
-
-    @rule(data=st.data())
-    @precondition(lambda self: self.requests)
-    def leave(self, data: st.DataObject) -> None:
-        """The engine forgets a request that is not active; the id may come back as another request."""
-        name = self.pick(data).request_id
+    @rule(name=names, prompt=st.integers(1, 6), start=st.integers(0, 8), hashes=st.integers(0, 3))
+    def use_id_again(self, name: str, prompt: int, start: int, hashes: int) -> None:
         if name not in dict(self.state.active):
-            del self.requests[name]
+            self.requests[name] = Request(name, prompt, start)
+            self.requests[name].block_hashes.extend(new_hash() for _ in range(hashes))
 
-    # The calls.
+    @rule(ids=batches, grown=st.lists(names, unique=True))
+    def step(self, ids: list[str], grown: list[str]) -> None:
+        for name in grown:
+            self.requests[name].block_hashes.append(new_hash())
+        self.build(ids)
 
-    @rule(data=st.data())
-    def build(self, data: st.DataObject) -> None:
-        ids = data.draw(
-            st.lists(st.sampled_from(sorted(self.requests)), unique=True) if self.requests else st.just([])
-        )
-        views = tuple(request.view() for request in self.requests.values())
-        involved = [
-            view for view in views if view.request_id in ids or view.request_id in dict(self.state.active)
-        ]
-        clauses = {
-            found.clause
-            for view in involved
-            for sent in [dict(self.state.active).get(view.request_id, scheduler.NOTHING_SENT)]
-            if isinstance(found := scheduler.unsent_hashes(self.profile, view, sent), Refusal)
-        }
-        self.state, expected = scheduler.build_connector_meta(self.profile, self.state, tuple(ids), views)
-        for connector in self.connectors:
-            step = SimpleNamespace(num_scheduled_tokens=dict.fromkeys(ids, 1))
-            if isinstance(expected, Refusal):
-                self.refused(clauses, connector.build_connector_meta, step, self.requests)
-                continue
-            metadata = connector.build_connector_meta(step, self.requests)
-            expect(
-                read(pickle.loads(pickle.dumps(metadata, 5))), ordered(expected), f"{connector}, unpickled"
-            )
-            self.delivered.append((metadata, ordered(expected)))
-        expect(tuple(request.view() for request in self.requests.values()), views, "the engine's requests")
+    @rule(name=names, grown=st.booleans(), finished=st.booleans())
+    def end(self, name: str, grown: bool, finished: bool) -> None:
+        if grown:
+            self.requests[name].block_hashes.append(new_hash())
+        self.requests[name].finished = finished
+        self.request_finished(name)
 
-    @rule(data=st.data(), finished=st.booleans())
-    @precondition(lambda self: self.requests)
-    def request_finished(self, data: st.DataObject, finished: bool) -> None:
-        request = self.pick(data)
-        request.finished = finished
-        self.state, expected = scheduler.request_finished(self.profile, self.state, request.view())
-        for connector in self.connectors:
-            if isinstance(expected, Refusal):
-                self.refused({expected.clause}, connector.request_finished, request)
-            else:
-                connector.request_finished(request)
+    @rule(ids=batches, name=names, how=st.sampled_from(TAMPERING), end=st.booleans())
+    def tamper(self, ids: list[str], name: str, how: Callable[[list[bytes]], list[bytes]], end: bool) -> None:
+        """A call with one hash list changed, which is as it was afterwards unless the call was legal."""
+        request = self.requests[name]
+        kept = request.block_hashes
+        request.block_hashes = how(kept)
+        legal = self.request_finished(name) if end else self.build(ids)
+        if not legal or (end and name not in dict(self.state.active)):
+            request.block_hashes = kept
 
     @rule()
     def reset(self) -> None:
@@ -229,73 +243,98 @@ class Differential(RuleBasedStateMachine):
         for connector in self.connectors:
             connector.reset()
 
-    @rule(data=st.data(), finished=st.booleans(), start=st.integers(0, 8), num_rows=st.integers(0, 5))
-    @precondition(lambda self: self.requests)
-    def take_output(self, data: st.DataObject, finished: bool, start: int, num_rows: int) -> None:
-        request = self.pick(data)
-        request.finished = finished
-        names = data.draw(st.none() | st.lists(st.sampled_from(IDS), unique=True))
-        rows = {
-            name: tuple(
-                Row(name, place, 0, order) for place in range(start + order, start + order + num_rows)
-            )
-            for order, name in enumerate(names or ())
-        }
-        outputs = tuple(
-            (name, RequestOutput(value[0].position if value else start, value))
-            for name, value in rows.items()
-        )
-        expected = scheduler.take_output(request.view(), None if names is None else outputs)
-        for connector, module in zip(self.connectors, (auxout_reference, auxout), strict=True):
-            objects = {
-                name: module.AuxRequestOutput(output.token_start, as_array(output.rows))
-                for name, output in outputs
-            }
-            given = None if names is None else objects
-            if isinstance(expected, Refusal):
-                self.refused({expected.clause}, connector.take_output, request, given)
-                continue
-            taken = connector.take_output(request, given)
-            expect(taken is None, expected is None, "no output yet")
-            if isinstance(expected, Rows):
-                wanted = as_array(expected.rows)
-                expect(
-                    (taken.shape, taken.dtype, taken.tolist()),
-                    (wanted.shape, wanted.dtype, wanted.tolist()),
-                    "rows",
-                )
-
-    @rule(data=st.binary(max_size=9), size=st.integers(-2, 5))
-    def unpack(self, data: bytes, size: int) -> None:
-        expected = wire.unpack(self.profile, data, size)
-        for module in (auxout_reference, auxout):
-            packed = module.PackedBlockHashes(data, size)
-            if isinstance(expected, Refusal):
-                self.refused({expected.clause}, list, packed)
-            else:
-                expect(tuple(packed), expected.hashes, "unpacked")
-
     def teardown(self) -> None:
         # Read late: nothing that happened since may show in what was delivered.
         for metadata, expected in self.delivered:
             expect(read(metadata), expected, "metadata read at the end")
 
-    # Helpers.
+    def build(self, ids: list[str]) -> bool:
+        """Call all three; whether the call was legal."""
+        views = tuple(request.view() for request in self.requests.values())
+        active = dict(self.state.active)
+        clauses = {
+            found.clause
+            for view in views
+            if view.request_id in ids or view.request_id in active
+            for sent in [active.get(view.request_id, scheduler.NOTHING_SENT)]
+            if isinstance(found := scheduler.unsent_hashes(self.profile, view, sent), Refusal)
+        }
+        self.state, expected = scheduler.build_connector_meta(self.profile, self.state, tuple(ids), views)
+        for connector in self.connectors:
+            step = SimpleNamespace(num_scheduled_tokens=dict.fromkeys(ids, 1))
+            if isinstance(expected, Refusal):
+                refused(clauses, connector.build_connector_meta, step, self.requests)
+                continue
+            metadata = connector.build_connector_meta(step, self.requests)
+            expect(
+                read(pickle.loads(pickle.dumps(metadata, 5))), ordered(expected), f"{connector}, unpickled"
+            )
+            self.delivered.append((metadata, ordered(expected)))
+        expect(tuple(request.view() for request in self.requests.values()), views, "the engine's requests")
+        return not isinstance(expected, Refusal)
 
-    def pick(self, data: st.DataObject) -> Request:
-        return self.requests[data.draw(st.sampled_from(sorted(self.requests)))]
-
-    def new_hash(self) -> bytes:
-        self.serial += 1
-        return self.serial.to_bytes(4, "big")
-
-    def refused(self, clauses: set[str], call: Any, *args: Any) -> None:
-        with pytest.raises(AssertionError) as caught:
-            call(*args)
-        expect(type(caught.value).__name__, "ProtocolViolation", "refusal")
-        if caught.value.clause not in clauses:
-            pytest.fail(f"refused for {caught.value.clause}, expected one of {clauses}")
+    def request_finished(self, name: str) -> bool:
+        """Call all three; whether the call was legal."""
+        request = self.requests[name]
+        self.state, expected = scheduler.request_finished(self.profile, self.state, request.view())
+        for connector in self.connectors:
+            if isinstance(expected, Refusal):
+                refused({expected.clause}, connector.request_finished, request)
+            else:
+                connector.request_finished(request)
+        return not isinstance(expected, Refusal)
 
 
 TestDifferential = Differential.TestCase
-TestDifferential.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestDifferential.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+@given(
+    num_tokens=st.integers(1, 8),
+    finished=st.booleans(),
+    start=st.integers(0, 8),
+    num_rows=st.integers(0, 5),
+    given_names=st.none() | st.lists(names, unique=True),
+)
+def test_take_output(
+    num_tokens: int, finished: bool, start: int, num_rows: int, given_names: list[str] | None
+) -> None:
+    request = Request("A", num_tokens, 0)
+    request.finished = finished
+    outputs = tuple(
+        (
+            name,
+            RequestOutput(start + order, tuple(Row(name, start + order + i, 0, 0) for i in range(num_rows))),
+        )
+        for order, name in enumerate(given_names or ())
+    )
+    expected = scheduler.take_output(request.view(), None if given_names is None else outputs)
+    for module in (auxout_reference, auxout):
+        take = module.AuxOutputSchedulerConnector().take_output
+        objects = {
+            name: module.AuxRequestOutput(each.token_start, as_array(each.rows)) for name, each in outputs
+        }
+        output = None if given_names is None else objects
+        if isinstance(expected, Refusal):
+            refused({expected.clause}, take, request, output)
+            continue
+        taken = take(request, output)
+        expect(taken is None, expected is None, "no output yet")
+        if isinstance(expected, Rows):
+            wanted = as_array(expected.rows)
+            expect(
+                (taken.dtype, taken.shape, taken.tolist()),
+                (wanted.dtype, wanted.shape, wanted.tolist()),
+                "rows",
+            )
+
+
+@given(profile=st.sampled_from(sorted(PROFILES)), data=st.binary(max_size=9), size=st.integers(-2, 5))
+def test_unpack(profile: str, data: bytes, size: int) -> None:
+    expected = wire.unpack(PROFILES[profile], data, size)
+    for module in (auxout_reference, auxout):
+        packed = module.PackedBlockHashes(data, size)
+        if isinstance(expected, Refusal):
+            refused({expected.clause}, list, packed)
+        else:
+            expect(tuple(packed), expected.hashes, "unpacked")
