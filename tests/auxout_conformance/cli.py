@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from .mistakes import UserMistake
 from .options import build_parser
+from .targets.wheels import cache_dir
 from .verdicts import EXIT_USAGE, Verdict
 
 EXIT_BROKEN_PIPE = 141
@@ -17,6 +18,9 @@ _NEEDED = ("rich", "hypothesis", "numpy")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A traceback that escapes is a fault of ours."""
+    if argv is None:
+        # Hypothesis would leave its notes in whatever folder the command was typed.
+        os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(cache_dir() / "hypothesis"))
     words = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)

@@ -96,12 +96,12 @@ def printable(text: str) -> str:
 
 def _facts(report: Report) -> list[str]:
     facts = [verdict_words(report), f"profile {report.profile}"]
-    if report.version and report.version not in report.target:
+    if report.version and report.version.replace(" ", "==") != report.target:
         facts.append(report.version)
-    facts += _counts(report)
+    facts.append(report.reason)
     if report.verdict in (Verdict.CONFORM, Verdict.VIOLATION):
-        facts.append(f"seed {report.seed}")
-    return [printable(fact) for fact in facts] + ([printable(report.reason)] if report.reason else [])
+        facts += [*_counts(report), f"seed {report.seed}"]
+    return [" ".join(printable(fact).split("\n")) for fact in facts if fact]
 
 
 def _counts(report: Report) -> list[str]:

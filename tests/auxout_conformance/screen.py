@@ -89,7 +89,8 @@ class Bar:
             self._task = self._progress.add_task("", total=None)
         what = f"{progress.target}  {progress.phase}"
         total = progress.total or None
-        self._progress.update(self._task, description=what, completed=progress.done, total=total)
+        done = min(progress.done, total or progress.done)
+        self._progress.update(self._task, description=what, completed=done, total=total)
 
 
 @contextmanager
