@@ -1,0 +1,431 @@
+"""The spec's engine: scenarios with every call and every state written out, and one refused event per guard.
+
+``engine_scenarios.txt`` holds the scenarios: events as in scenario files, then the connector calls that each makes
+(``>``, with the right answers) and the engine's state after it (``=``). ``shown_calls`` and ``shown_state`` say how
+both are written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from auxout_spec import calls
+from auxout_spec.calls import Exchange
+from auxout_spec.engine import (
+    GUARDS,
+    Abort,
+    Add,
+    Chunk,
+    End,
+    EngineConfig,
+    EngineRequest,
+    EngineState,
+    Event,
+    Evict,
+    Impossible,
+    Land,
+    Launch,
+    Pause,
+    Preempt,
+    Reset,
+    Tamper,
+    Unpack,
+    initial,
+    options,
+    step,
+)
+from auxout_spec.engine import state as engine_state
+from auxout_spec.engine.landing import delivers
+from auxout_spec.engine.state import Entry
+from auxout_spec.profiles import PROFILES
+from auxout_spec.scenario import event_from_json
+from auxout_spec.values import Metadata, Refusal, Rows
+
+FILE = Path(__file__).with_name("engine_scenarios.txt")
+P31, P32 = EngineConfig(PROFILES["0.31"]), EngineConfig()
+
+
+class Written(NamedTuple):
+    """A scenario as it is written down."""
+
+    name: str
+    config: EngineConfig
+    events: tuple[tuple[Event, str, str], ...]
+    """Each with its calls and the state after it, as shown."""
+
+
+def written() -> Iterator[Written]:
+    for text in FILE.read_text(encoding="utf-8").split("== ")[1:]:
+        title, *lines = text.splitlines()
+        name, brace, given = title.partition(" {")
+        fields = json.loads(brace + given) if brace else {}
+        profile = PROFILES[fields.pop("profile", "0.32")]
+        yield Written(name, EngineConfig(profile, **fields), tuple(_events(lines)))
+
+
+def _events(lines: list[str]) -> Iterator[tuple[Event, str, str]]:
+    starts = [number for number, line in enumerate(lines) if line.startswith("{")]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        below = lines[start + 1 : end]
+        shown = ["\n".join(line[4:] for line in below if line.startswith(f"  {sign} ")) for sign in ">="]
+        yield event_from_json(json.loads(lines[start])), shown[0], shown[1]
+
+
+def shown_calls(exchanges: tuple[Exchange, ...]) -> str:
+    """The calls of one event with their results, for example ``take A -> 0,1,2@0``: position@computation."""
+    return "\n".join(f"{_call(exchange.call)} -> {_result(exchange)}" for exchange in exchanges)
+
+
+def _call(call: calls.Call) -> str:
+    if isinstance(call, calls.BuildConnectorMeta):
+        return "build " + _pairs(call.scheduled)
+    if isinstance(call, calls.TakeOutput):
+        return f"take {call.request.request_id}{'!' if call.request.finished else ''} of {call.request.num_tokens}"
+    if isinstance(call, calls.RequestFinished):
+        why = "preempted" if call.preempted else "finished" if call.request.finished else "?"
+        return f"{why} {call.request.request_id} with {len(call.request.block_hashes)}"
+    return "reset" if isinstance(call, calls.Reset) else f"unpack {call.item_size}"
+
+
+def _result(exchange: Exchange) -> str:
+    result, call = exchange.result, exchange.call
+    if isinstance(result, Refusal):
+        return result.clause
+    if isinstance(result, Rows):
+        return (
+            " ".join(f"{row.position}@{row.computation}g{row.generation}" for row in result.rows) or "0 rows"
+        )
+    if isinstance(result, Metadata) and isinstance(call, calls.BuildConnectorMeta):
+        known = {view.request_id: view.block_hashes for view in call.requests}
+        parts = [f"g{result.generation}", _pairs(result.requests, "@")]
+        for sign, entries in (("#", result.block_hashes), ("^", result.finished_block_hashes)):
+            parts += [f"{name}{sign}{_numbers(known.get(name, ()), hashes)}" for name, hashes in entries]
+        parts += [f"end {name}" for name in result.finished_requests]
+        return " ".join(part for part in parts if part)
+    return str(result)
+
+
+def _numbers(known: tuple[bytes, ...], hashes: tuple[bytes, ...]) -> str:
+    return ",".join(str(known.index(block)) if block in known else "?" for block in hashes)
+
+
+def _pairs(pairs: tuple[tuple[str, int], ...], sign: str = ":") -> str:
+    return ",".join(f"{name}{sign}{number}" for name, number in pairs)
+
+
+def shown_state(state: EngineState) -> str:
+    """The engine in one line; what is zero or empty is left out."""
+    parts = [_request(request) for request in state.requests]
+    parts += [
+        f"step {flying.number}g{flying.generation} {_entries(flying.entries)}" for flying in state.in_flight
+    ]
+    if state.activations:
+        parts.append(
+            "worker " + " ".join(f"{a.number}:{a.emit_cursor}/{a.capture_cursor}" for a in state.activations)
+        )
+    if state.resident:
+        parts.append("kv " + " ".join(block.name for block in state.resident))
+    parts += [f"just preempted {name}" for name in sorted(state.preempted)]
+    parts += ["paused"] * state.paused + [f"weights {state.num_weight_updates}"] * bool(
+        state.num_weight_updates
+    )
+    parts += [f"{tampering.kind} {tampering.request} {tampering.amount}" for tampering in state.tampered]
+    return "\n".join(parts)
+
+
+def _request(request: EngineRequest) -> str:
+    """``A running 4+1 #2 computed 4 placeholders 1 flying 4 stale 0``: prompt + output tokens, hashes, counts."""
+    text = f"{request.request_id} {request.status} {request.num_prompt_tokens}+{request.num_output_tokens}"
+    text += f" #{len(request.block_hashes)}" if request.block_hashes else ""
+    counts = {
+        "start": request.prompt_start,
+        "computed": request.num_computed_tokens,
+        "placeholders": request.num_output_placeholders,
+        "flying": request.num_in_flight_tokens,
+        "stale": request.num_stale_output_tokens,
+        "activation": request.activation + 1,
+        "queued": len(request.queue),
+    }
+    text += "".join(f" {name} {count}" for name, count in counts.items() if count)
+    return text + (" drops" if request.drop_stale_output else "")
+
+
+def _entries(entries: tuple[Entry, ...]) -> str:
+    return " ".join(
+        f"{e.request_id}[{e.token_start},{e.token_start + e.num_tokens})"
+        + (f" drafts {e.num_drafts}" if e.num_drafts else "")
+        + (" samples" if e.samples else "")
+        + f" of {e.activation}"
+        for e in entries
+    )
+
+
+SCENARIOS = tuple(written())
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_scenario(scenario: Written) -> None:
+    state = initial()
+    for number, (event, made, after) in enumerate(scenario.events, 1):
+        state, exchanges = step(scenario.config, state, event)
+        assert shown_calls(exchanges) == made, (number, event)
+        assert shown_state(state) == after, (number, event)
+
+
+def play(*events: Event, config: EngineConfig = P32) -> EngineState:
+    state = initial()
+    for event in events:
+        state, _ = step(config, state, event)
+    return state
+
+
+def launch(name: str = "A", tokens: int = 4, drafts: int = 0, hit: int | None = None) -> Launch:
+    return Launch(
+        ((name, tokens),), ((name, drafts),) if drafts else (), () if hit is None else ((name, hit),)
+    )
+
+
+A = Add("A", 4, max_tokens=3)
+RUN = (A, launch(), Land())
+SESSION = Add("A", 4, max_tokens=9, session=True)
+
+IMPOSSIBLE: tuple[tuple[str, tuple[Event, ...], Event], ...] = (
+    ("ENV-FORM-1", (), Add("A", 0)),
+    ("ENV-FORM-1", (), Add("A", 1, -1)),
+    ("ENV-FORM-1", (), Add("A", 1, 0, 0)),
+    ("ENV-FORM-1", (), Add("", 1)),
+    ("ENV-FORM-1", (A,), launch("B")),
+    ("ENV-FORM-1", (A,), Launch((("A", 2), ("A", 2)))),
+    ("ENV-FORM-1", (A,), Launch((("A", 4),), (("B", 1),))),
+    ("ENV-FORM-1", (A,), Launch((("A", 4),), (), (("B", 0),))),
+    ("ENV-FORM-1", (), Abort("A")),
+    ("ENV-FORM-1", (), Chunk("A", 1)),
+    ("ENV-FORM-1", (SESSION,), Chunk("A", 0)),
+    ("ENV-FORM-1", (SESSION,), Chunk("A", 1, -1)),
+    ("ENV-FORM-1", (SESSION,), Chunk("A", 1, 0, 0)),
+    ("ENV-FORM-1", (), End("A")),
+    ("ENV-FORM-1", (), Tamper("no_output", "A")),
+    ("ENV-FORM-1", (), Reset(running=True, kept=True)),
+    ("ENV-ADD-1", (A,), A),
+    ("ENV-ADD-1", (A, launch(), Abort("A")), A),
+    ("ENV-ADD-1", (A, launch(), Add("B", 1), launch("B", 1), Abort("B")), Add("B", 1)),
+    ("ENV-LAUNCH-1", (A, launch(), launch(tokens=1), Add("B", 1)), launch("B", 1)),
+    ("ENV-LAUNCH-2", (A,), launch(tokens=0)),
+    ("ENV-LAUNCH-2", (A,), launch(tokens=5)),
+    ("ENV-LAUNCH-2", (A,), launch(tokens=5, drafts=1)),
+    ("ENV-LAUNCH-2", (A,), Launch((("A", 4),), (("A", -1),))),
+    ("ENV-LAUNCH-2", (Add("A", 1),), launch(tokens=2, drafts=1)),
+    ("ENV-LAUNCH-2", RUN, launch(tokens=2)),
+    ("ENV-LAUNCH-2", RUN, launch(tokens=2, drafts=2)),
+    ("ENV-LAUNCH-2", RUN, launch(tokens=4, drafts=2)),
+    ("ENV-LAUNCH-2", RUN, Launch((("A", 1),), (("A", -1),))),
+    ("ENV-LAUNCH-2", (*RUN, Preempt("A"), Launch()), launch(tokens=2, drafts=1)),
+    ("ENV-LAUNCH-3", (Add("A", 4, max_tokens=1), launch()), launch(tokens=1)),
+    ("ENV-LAUNCH-3", (Add("A", 4), launch(), Land(), launch(tokens=1)), launch(tokens=1)),
+    ("ENV-LAUNCH-3", (Add("A", 4), launch(), Land(), launch(tokens=2, drafts=1)), launch(tokens=1)),
+    ("ENV-LAUNCH-4", (A, Pause()), launch()),
+    ("ENV-LAUNCH-5", (SESSION, launch(), Land(stop=(("A", 1),))), launch(tokens=1)),
+    ("ENV-HIT-1", (A,), launch(tokens=2, hit=2)),
+    ("ENV-HIT-1", (A, launch(), Add("B", 4, text="A")), launch("B", 1, hit=3)),
+    ("ENV-HIT-1", (A, launch(), Add("B", 4, text="A")), launch("B", 6, hit=-2)),
+    ("ENV-HIT-1", (A, launch(), Add("B", 4, text="A")), launch("B", 1, hit=4)),
+    ("ENV-HIT-1", RUN, launch(tokens=1, hit=2)),
+    ("ENV-RESUME-1", (A, launch(), Preempt("A"), Launch()), launch(tokens=2)),
+    ("ENV-RESUME-2", (*RUN, Preempt("A")), launch(tokens=1)),
+    ("ENV-LAND-1", (A,), Land()),
+    ("ENV-LAND-2", (A, launch()), Land((("A", 0),))),
+    ("ENV-LAND-2", (A, launch()), Land((("A", 2),))),
+    ("ENV-LAND-2", (A, launch()), Land((("B", 1),))),
+    ("ENV-LAND-2", (A, launch()), Land(stop=(("B", 1),))),
+    ("ENV-LAND-2", (A, launch()), Land(stop=(("A", 0),))),
+    ("ENV-LAND-2", (A, launch()), Land(stop=(("A", 2),))),
+    ("ENV-LAND-2", (A, launch(tokens=2)), Land((("A", 1),))),
+    ("ENV-LAND-2", (A, launch(), Abort("A")), Land(stop=(("A", 1),))),
+    ("ENV-LAND-2", (A, launch(), Reset(running=True)), Land(stop=(("A", 1),))),
+    ("ENV-PREEMPT-1", (), Preempt("A")),
+    ("ENV-PREEMPT-1", (A,), Preempt("A")),
+    ("ENV-PREEMPT-2", (SESSION, launch()), Preempt("A")),
+    ("ENV-EVICT-1", (), Evict()),
+    ("ENV-EVICT-1", (A, launch()), Evict()),
+    ("ENV-EVICT-1", (A, launch(), Land(), Abort("A")), Evict("A:2")),
+    ("ENV-RESET-2", (A, launch()), Reset(kept=True)),
+    ("ENV-CHUNK-1", (A,), Chunk("A", 1)),
+    ("ENV-CHUNK-1", (A,), End("A")),
+    ("ENV-CHUNK-1", (SESSION, End("A")), Chunk("A", 1)),
+    ("ENV-CHUNK-1", (SESSION, Chunk("A", 1), End("A")), End("A")),
+    ("ENV-TAMPER-1", (A,), Tamper("shrink_hashes", "A", 2)),
+    ("ENV-TAMPER-1", (A,), Tamper("shrink_hashes", "A", -1)),
+    ("ENV-TAMPER-1", (A,), Tamper("mix_lengths", "A", 2)),
+    ("ENV-TAMPER-1", (A,), Tamper("replace_hash", "A", 0)),
+    ("ENV-TAMPER-1", RUN, Tamper("replace_hash", "A", 2)),
+    ("ENV-TAMPER-1", (A, launch(), Tamper("shrink_hashes", "A", 1)), Land()),
+    ("ENV-TAMPER-1", (A, launch(), Tamper("replace_hash", "A", 1)), Land()),
+    ("ENV-TAMPER-1", (A, launch(), Tamper("mix_lengths", "A", 1)), Land()),
+    ("ENV-TAMPER-1", (A, Tamper("shrink_hashes", "A", 0)), Reset()),
+    ("ENV-TAMPER-1", (A, Tamper("shrink_hashes", "A", 0)), Pause()),
+    ("ENV-TAMPER-1", (A, launch(tokens=2), Tamper("cut_rows", "A", 1)), Land()),
+)
+NO_TOKEN_LEFT = (A, launch(), Add("B", 4, text="A")), launch("B", 1, hit=4)
+HOLDS_KV = RUN, launch(tokens=1, hit=2)
+"""Hits that stay impossible without the guard: nothing is left to compute, or the request runs."""
+ALWAYS = (
+    "ENV-FORM-1",
+    "ENV-LAND-1",
+    "ENV-LAND-2",
+    "ENV-PREEMPT-1",
+    "ENV-EVICT-1",
+    "ENV-CHUNK-1",
+    "ENV-TAMPER-1",
+)
+"""Guards that say what the words mean, so they cannot be removed."""
+
+
+@pytest.mark.parametrize(("guard", "before", "event"), IMPOSSIBLE)
+def test_guard(guard: str, before: tuple[Event, ...], event: Event) -> None:
+    state = play(*before)
+    with pytest.raises(Impossible, match=f"^{guard}: ") as raised:
+        step(P32, state, event)
+    assert raised.value.guard == GUARDS[guard]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [(A, launch()), (*RUN, launch(tokens=1), Pause()), RUN],
+    ids=["running with output in flight", "paused with output in flight", "drained but not paused"],
+)
+def test_guard_of_running_resets(before: tuple[Event, ...]) -> None:
+    state = play(*before)
+    with pytest.raises(Impossible, match=r"^ENV-RESET-1: "):
+        step(P31, state, Reset(running=True))
+    step(P32, state, Reset(running=True))
+    step(P31._replace(removed_guards=frozenset({"ENV-RESET-1"})), state, Reset(running=True))
+
+
+def test_every_guard_is_tested() -> None:
+    assert {guard for guard, _, _ in IMPOSSIBLE} | {"ENV-RESET-1"} == set(GUARDS)
+
+
+@pytest.mark.parametrize(
+    ("guard", "before", "event"),
+    [case for case in IMPOSSIBLE if case[0] not in ALWAYS and case[1:] not in (NO_TOKEN_LEFT, HOLDS_KV)],
+)
+def test_a_guard_that_is_removed_forbids_nothing(guard: str, before: tuple[Event, ...], event: Event) -> None:
+    config = EngineConfig(removed_guards=frozenset({guard}))
+    step(config, play(*before), event)
+
+
+@pytest.mark.parametrize("guard", ALWAYS)
+def test_a_guard_of_form_cannot_be_removed(guard: str) -> None:
+    config = EngineConfig(removed_guards=frozenset(GUARDS))
+    for name, before, event in IMPOSSIBLE:
+        if name == guard:
+            with pytest.raises(Impossible, match=f"^{guard}: "):
+                step(config, play(*before), event)
+
+
+def test_a_refused_call_changes_nothing_in_the_engine() -> None:
+    before = play(*RUN)
+    tampered, _ = step(P32, before, Tamper("shrink_hashes", "A", 1))
+    for event in (launch(tokens=1), Abort("A"), Preempt("A")):
+        after, exchanges = step(P32, tampered, event)
+        assert isinstance(exchanges[0].result, Refusal)
+        assert after == before
+
+
+def test_requests_are_seen_as_they_are() -> None:
+    request = play(Add("A", 4, 2, 3, "T"), launch(), Land()).requests[0]
+    assert engine_state.view(request) == (
+        "A", 5, 4, 1, 2, (engine_state.block_hash((("T", 2),)), engine_state.block_hash((("T", 4),))), False,
+    )  # fmt: skip
+    assert engine_state.view(request, finished=True).finished
+    assert len({engine_state.block_hash((("T", end),)) for end in range(1, 9)}) == 8
+    assert len(engine_state.block_hash((("T", 2),))) == 32
+
+
+def test_token_sequences() -> None:
+    tokens = engine_state.append((("T", 3),), "U", 2)
+    assert tokens == (("T", 3), ("U", 5))
+    assert engine_state.append(tokens, "U", 1) == (("T", 3), ("U", 6))
+    prefixes = [engine_state.prefix(tokens, end) for end in (1, 3, 4, 5)]
+    assert prefixes == [(("T", 1),), (("T", 3),), (("T", 3), ("U", 4)), (("T", 3), ("U", 5))]
+    assert engine_state.prefix(tokens, 9) == tokens
+    assert [engine_state.block_name(tokens, block, 2) for block in (0, 1)] == ["T:0", "U:1"]
+
+
+def test_hash_of_a_session_s_dropped_token() -> None:
+    """0.31 keeps the hash that the dropped token completed; from 0.32 on the list is cut there."""
+    session = Add("A", 5, max_tokens=9, session=True)
+    events = (session, launch(tokens=5), Land(stop=(("A", 1),)), Chunk("A", 3))
+    dropped, replaced = (("A", 6),), (("A", 5), ("A'", 6))
+    kept = [play(*events, config=config).requests[0].block_hashes for config in (P31, P32)]
+    assert [hashes[2] for hashes in kept] == [
+        engine_state.block_hash(dropped),
+        engine_state.block_hash(replaced),
+    ]
+    last = engine_state.block_hash((("A", 5), ("A'", 8)))
+    assert [hashes[3:] for hashes in kept] == [(last,), (last,)]
+
+
+def test_options() -> None:
+    def names(state: EngineState) -> list[str]:
+        return [request.request_id for request in options.launchable(P32, state)]
+
+    assert names(play(A, Add("B", 2))) == ["A", "B"]
+    assert names(play(A, Pause())) == []
+    assert names(play(A, launch(), launch(tokens=1), Add("B", 1))) == []
+    assert names(play(Add("A", 4, max_tokens=1), launch())) == []
+    assert names(play(A, launch(), launch(tokens=1), Land(), Land())) == ["A"]
+    assert names(play(SESSION, launch(), Land(stop=(("A", 1),)))) == []
+    assert names(play(*RUN, Preempt("A"))) == []
+    assert names(play(*RUN, Preempt("A"), Launch())) == ["A"]
+    assert names(play(A, launch(), Preempt("A"), Launch())) == []
+    assert names(play(A, launch(), Reset(running=True))) == ["A"]
+    assert names(play(A, launch())) == ["A"]
+    assert names(play(Add("A", 4, max_tokens=9), launch(tokens=2))) == ["A"]
+    hit = play(A, launch(), Add("B", 6, text="A"))
+    request = hit.requests[1]
+    assert options.most_tokens(P32, hit, request, skip_hit=False) == 2
+    assert options.most_tokens(P32, hit, request, skip_hit=True) == 6
+    assert options.most_tokens(P32, hit, hit.requests[0], skip_hit=False) == 1
+    assert [options.takes_drafts(r) for r in hit.requests] == [True, False]
+    assert not options.takes_drafts(play(Add("A", 1)).requests[0])
+    assert not options.takes_drafts(play(A, launch(tokens=2)).requests[0])
+    assert not options.takes_drafts(play(*RUN, Reset(kept=True)).requests[0])
+    assert [options.reaches_maximum(r) for r in play(Add("A", 4, max_tokens=2), launch()).requests] == [False]
+    last = play(Add("A", 4), launch(), Land(), launch(tokens=1))
+    assert [options.reaches_maximum(r) for r in last.requests] == [True]
+    assert not options.reaches_maximum(play(Add("A", 4, max_tokens=1)).requests[0])
+
+
+def test_delivers() -> None:
+    state = play(A, launch(), Add("B", 4, text="B"), launch("B", 2))
+    entries = [flying.entries[0] for flying in state.in_flight]
+    assert [delivers(state, entry) for entry in entries] == [True, False]
+    aborted, _ = step(P32, state, Abort("A"))
+    assert not delivers(aborted, entries[0])
+    assert not delivers(step(P32, state, Reset(running=True))[0], entries[0])
+    assert delivers(step(P32, state, Preempt("A"))[0], entries[0])
+
+
+def test_wire_values_leave_the_engine_alone() -> None:
+    state = play(A, Tamper("shrink_hashes", "A", 0))
+    assert step(P32, state, Unpack(b"ab", 1))[0] is state
+
+
+def test_defaults() -> None:
+    assert EngineConfig() == (PROFILES["0.32"], 2, 2, frozenset())
+    assert Add("A", 1) == ("A", 1, 0, 2, "", False)
+    assert Chunk("A", 1) == ("A", 1, 0, 2)
+    assert (Launch(), Land(), Evict(), Pause(), Reset()) == (
+        ((), (), ()),
+        ((), ()),
+        ("*",),
+        (True,),
+        (False,) * 3,
+    )
+    assert Tamper("no_output", "A").amount == 0
