@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+
+import auxout_reference.connector
 from auxout_conformance.judge.play import _agrees as agrees
 from auxout_conformance.observation import Raised
 from auxout_conformance.session import Session
 from auxout_conformance.targets.adapter import from_module
-
-import auxout_reference.connector
 from auxout_spec import calls
 from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, Reset, TakeOutput, Unpack
 from auxout_spec.profiles import PROFILES
