@@ -1,0 +1,249 @@
+"""The worker connector: what it keeps of each request, and what it does before and after a forward pass.
+
+Theory of operation. A request's rows arrive step by step. Its *capture cursor* is the next position to store:
+rows fill a tail, full blocks are published under their key as soon as the scheduler connector has sent it. Its
+*emit cursor* is the next position to return: when a step sampled something, the rows up to the step's end are
+returned, from the step itself where it covers them, else from stored blocks and the tail. Steps are processed in
+launch order while later ones are in flight, so a request that ended is torn down after its last step.
+
+Speculative decoding schedules positions that may be rejected: a step that starts beyond the capture cursor is
+legal where earlier steps had scheduled that far, and attaches at the cursor. Rows are opaque here (``Row`` values).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import kernel, store
+from .store import Block, Key, StoreState
+from .values import BlockHash, Metadata, Outputs, Refusal, RequestId, RequestOutput, Row
+
+
+class WorkerRequest(NamedTuple):
+    """What the worker keeps of one activation."""
+
+    emit_cursor: int
+    keys: tuple[BlockHash, ...] = ()
+    """Block hashes received, in order; the generation makes them keys."""
+    pending: tuple[tuple[int, Block], ...] = ()
+    """Full blocks that have no key yet: block number and rows."""
+    tail: tuple[Row, ...] = ()
+    """Rows of the incomplete block before the capture cursor."""
+    capture_cursor: int = -1
+    """Next position to store; -1 before the first step was processed."""
+    scheduled_cursor: int = 0
+    """End of the last processed step as it was scheduled, rejected drafts included."""
+    num_in_flight: int = 0
+    finished: bool = False
+    """Ended; torn down when nothing is in flight."""
+
+
+class WorkerState(NamedTuple):
+    """Everything the worker remembers between calls."""
+
+    generation: int = 0
+    requests: tuple[tuple[RequestId, WorkerRequest], ...] = ()
+    """Sorted by id."""
+    in_flight: tuple[tuple[RequestId, ...], ...] = ()
+    """The steps that were prepared and not processed, in launch order."""
+    store: StoreState = store.EMPTY
+
+
+class Part(NamedTuple):
+    """One request's part of a step, as the model runner reports it."""
+
+    request_id: RequestId
+    token_start: int
+    """First position as it was scheduled."""
+    rows: tuple[Row, ...]
+    """One row a scheduled token, rejected drafts included."""
+    num_sampled: int
+    num_rejected: int
+
+
+class Limits(NamedTuple):
+    """Sizes that the worker is built with."""
+
+    block_size: int
+    """Tokens per hash block."""
+    capacity: int
+    """Objects that the store may hold."""
+
+
+INITIAL = WorkerState()
+_Requests = dict[RequestId, WorkerRequest]
+
+
+def begin_step(
+    limits: Limits, state: WorkerState, metadata: Metadata
+) -> tuple[WorkerState, Refusal | None]:
+    """Take in one step's metadata, before its forward pass (WORK-BEGIN).
+
+    A refusal leaves the state as it was.
+    """
+    refusal = _unacceptable(state, metadata)
+    if refusal is not None:
+        return state, refusal
+    release: tuple[Key, ...] = ()
+    requests: _Requests = dict(state.requests)
+    if metadata.generation > state.generation:
+        release = tuple(key for request in requests.values() for key in _keys_backwards(state.generation, request))
+        requests = {}
+    for request_id, emit_start in metadata.requests:
+        requests.setdefault(request_id, WorkerRequest(emit_start))
+    retain: list[Key] = []
+    for request_id, hashes in metadata.block_hashes:
+        requests[request_id] = requests[request_id]._replace(keys=requests[request_id].keys + hashes)
+        retain += [(metadata.generation, block_hash) for block_hash in hashes]
+    for request_id in metadata.finished_requests:
+        requests[request_id] = requests[request_id]._replace(finished=True)
+    objects = _publish(metadata.generation, requests)
+    ended = [name for name, request in requests.items() if request.finished and not request.num_in_flight]
+    release += tuple(key for name in ended for key in _keys_backwards(metadata.generation, requests[name]))
+    written = store.put(state.store, limits.capacity, objects, tuple(retain), release)
+    if isinstance(written, Refusal):
+        return state, written
+    kept = {name: request for name, request in requests.items() if name not in ended}
+    return WorkerState(metadata.generation, _sorted(kept), state.in_flight, written), None
+
+
+def prepare_output(state: WorkerState, request_ids: tuple[RequestId, ...]) -> WorkerState:
+    """Take the step's snapshot; it is in flight until it is processed (WORK-STEP-1)."""
+    requests: _Requests = dict(state.requests)
+    for request_id in request_ids:
+        request = requests[request_id]
+        requests[request_id] = request._replace(num_in_flight=request.num_in_flight + 1)
+    return state._replace(requests=_sorted(requests), in_flight=(*state.in_flight, request_ids))
+
+
+def process_output(
+    limits: Limits, state: WorkerState, parts: tuple[Part, ...]
+) -> tuple[WorkerState, Outputs | Refusal]:
+    """Store the oldest step's rows, then return what its requests are due (WORK-CAPTURE, WORK-EMIT).
+
+    The whole step is published before anything is returned, since a request may read what another has just
+    written. A refusal leaves the state as it was.
+    """
+    requests: _Requests = dict(state.requests)
+    for part in parts:
+        captured = _capture(limits, requests[part.request_id], part)
+        if isinstance(captured, Refusal):
+            return state, captured
+        requests[part.request_id] = captured
+    objects = _publish(state.generation, requests)
+    held = store.put(state.store, limits.capacity, objects)
+    if isinstance(held, Refusal):
+        return state, held
+    outputs: list[tuple[RequestId, RequestOutput]] = []
+    for part in parts:
+        request = requests[part.request_id]
+        if part.num_sampled and request.emit_cursor <= request.capture_cursor:
+            held, rows = _emitted(limits, state.generation, held, request, part)
+            if isinstance(rows, Refusal):
+                return state, rows
+            outputs.append((part.request_id, RequestOutput(request.emit_cursor, rows)))
+            requests[part.request_id] = request._replace(emit_cursor=request.capture_cursor)
+    return _landed(limits, state, requests, held), tuple(outputs)
+
+
+def _unacceptable(state: WorkerState, metadata: Metadata) -> Refusal | None:
+    """Why metadata cannot be taken in (WORK-BEGIN-1 to -4)."""
+    both = {name for name, _ in metadata.requests} & set(metadata.finished_requests)
+    if both:
+        return Refusal("WORK-BEGIN-1", f"{', '.join(sorted(both))} runs and ends in one step")
+    if metadata.generation < state.generation:
+        return Refusal("WORK-BEGIN-2", f"generation {metadata.generation} follows {state.generation}")
+    if metadata.generation > state.generation:
+        in_flight = len(state.in_flight)
+        return Refusal("WORK-BEGIN-3", f"a generation starts with {in_flight} steps in flight") if in_flight else None
+    known = dict(state.requests)
+    for request_id, emit_start in metadata.requests:
+        request = known.get(request_id)
+        if request is not None and not request.num_in_flight and emit_start > request.emit_cursor:
+            return Refusal("WORK-BEGIN-4", f"{request_id}: emit start {emit_start} is beyond {request.emit_cursor}")
+    return None
+
+
+def _capture(limits: Limits, request: WorkerRequest, part: Part) -> WorkerRequest | Refusal:
+    """Append a part's accepted rows at the capture cursor (WORK-CAPTURE-1 to -4)."""
+    name, start = part.request_id, part.token_start
+    cursor = request.capture_cursor if request.capture_cursor >= 0 else start
+    if start < cursor:
+        return Refusal("WORK-CAPTURE-2", f"{name}: capture goes back from {cursor} to {start}")
+    if start > cursor >= request.scheduled_cursor:
+        return Refusal("WORK-CAPTURE-3", f"{name}: capture skips [{cursor}, {start})")
+    if not request.tail and cursor % limits.block_size:
+        return Refusal("WORK-CAPTURE-4", f"{name}: capture starts at {cursor}, inside a block")
+    accepted = part.rows[: len(part.rows) - part.num_rejected]
+    rows = request.tail + accepted
+    first = cursor - len(request.tail)
+    full = kernel.num_full_blocks(len(rows), limits.block_size)
+    blocks = tuple(
+        ((first // limits.block_size) + block, rows[block * limits.block_size : (block + 1) * limits.block_size])
+        for block in range(full)
+    )
+    return request._replace(
+        pending=request.pending + blocks,
+        tail=rows[full * limits.block_size :],
+        capture_cursor=cursor + len(accepted),
+        scheduled_cursor=start + len(part.rows),
+    )
+
+
+def _publish(generation: int, requests: _Requests) -> tuple[tuple[Key, Block], ...]:
+    """Take full blocks whose key has arrived out of the requests, as objects to write (WORK-PUBLISH-1)."""
+    objects: list[tuple[Key, Block]] = []
+    for request_id, request in requests.items():
+        ready = [(block, rows) for block, rows in request.pending if block < len(request.keys)]
+        if ready:
+            objects += [((generation, request.keys[block]), rows) for block, rows in ready]
+            waiting = tuple(entry for entry in request.pending if entry not in ready)
+            requests[request_id] = request._replace(pending=waiting)
+    return tuple(objects)
+
+
+def _emitted(
+    limits: Limits, generation: int, held: StoreState, request: WorkerRequest, part: Part
+) -> tuple[StoreState, tuple[Row, ...] | Refusal]:
+    """The rows from the emit to the capture cursor, from the step or from store and tail (WORK-EMIT-2, -3)."""
+    start, end = request.emit_cursor, request.capture_cursor
+    accepted = part.rows[: len(part.rows) - part.num_rejected]
+    if start >= end - len(accepted):
+        return held, accepted[start - (end - len(accepted)) :]
+    size = limits.block_size
+    stored_end = min(end // size, len(request.keys)) * size
+    rows: tuple[Row, ...] = ()
+    if start < stored_end:
+        keys = tuple((generation, key) for key in request.keys[start // size : stored_end // size])
+        held, stored = store.read(held, keys)
+        if isinstance(stored, Refusal):
+            return held, stored
+        rows = stored[start % size :]
+    first = max(start, stored_end)
+    tail_start = end - len(request.tail)
+    if first < end and first < tail_start:
+        return held, Refusal("WORK-EMIT-3", f"{part.request_id}: rows [{first}, {tail_start}) have no key yet")
+    return held, rows + request.tail[first - tail_start :] if first < end else rows
+
+
+def _landed(limits: Limits, state: WorkerState, requests: _Requests, held: StoreState) -> WorkerState:
+    """Take the oldest step out of flight; tear down what ended and has nothing left in flight (WORK-TEAR-1)."""
+    release: list[Key] = []
+    for request_id in state.in_flight[0]:
+        request = requests[request_id]
+        requests[request_id] = request = request._replace(num_in_flight=request.num_in_flight - 1)
+        if request.finished and not request.num_in_flight:
+            release += _keys_backwards(state.generation, request)
+            del requests[request_id]
+    released = store.put(held, limits.capacity, (), (), tuple(release))
+    assert isinstance(released, StoreState)  # releasing own references needs no room
+    return WorkerState(state.generation, _sorted(requests), state.in_flight[1:], released)
+
+
+def _keys_backwards(generation: int, request: WorkerRequest) -> list[Key]:
+    """A request's keys, last first, so that the blocks of a prefix outlive those behind it."""
+    return [(generation, block_hash) for block_hash in reversed(request.keys)]
+
+
+def _sorted(requests: _Requests) -> tuple[tuple[RequestId, WorkerRequest], ...]:
+    return tuple(sorted(requests.items()))
