@@ -64,11 +64,12 @@ def test_events_of_every_kind_are_shown() -> None:
     assert {type(event) for event, _ in EVENTS} == set(engine.Event.__args__)
 
 
-WRITTEN = """\
-{"auxout": "scenario/1", "name": "n", "clause": "WIRE-HASH-1", "profile": "0.31", "block_size": 4, "depth": 3, "events": [
-    {"add": "A", "prompt": 4},
-    {"launch": {"A": 4}}]}
-"""
+WRITTEN = (
+    '{"auxout": "scenario/1", "name": "n", "clause": "WIRE-HASH-1", "profile": "0.31", "block_size": 4, '
+    '"depth": 3, "events": [\n'
+    '    {"add": "A", "prompt": 4},\n'
+    '    {"launch": {"A": 4}}]}\n'
+)
 READ = Scenario((engine.Add("A", 4), engine.Launch((("A", 4),))), 4, 3, "0.31", "n", "WIRE-HASH-1")
 
 
