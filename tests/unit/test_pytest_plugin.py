@@ -97,3 +97,20 @@ def test_the_fixtures_give_the_names(tmp_path: Path) -> None:
     skipped = run_pytest(tmp_path, "-rs")
     assert "1 skipped" in skipped.stdout
     assert "give --auxout-target T" in skipped.stdout
+
+
+def test_a_target_that_crashes_fails_its_cases_only(tmp_path: Path) -> None:
+    (tmp_path / "crashing.py").write_text(
+        "import os\n"
+        "from auxout_reference.connector import AuxOutputSchedulerConnector, PackedBlockHashes\n"
+        "class Crashing(AuxOutputSchedulerConnector):\n"
+        "    def reset(self):\n"
+        "        os._exit(7)\n"
+    )
+    chosen = "sched-reset-1-1 or sched-reset-2-1 or sched-term-1-1"
+    done = run_pytest(tmp_path, *CASES, "--auxout-target", "crashing:Crashing", "-q", "-k", chosen)
+    assert "2 failed, 1 passed" in done.stdout
+    assert (
+        "target broken: crashing:Crashing crashed during reset (exit status 7)\n  replay\nauxout replay '{"
+        in done.stdout
+    )

@@ -8,18 +8,18 @@ Without the option the module is skipped as a whole: pytest then reports that it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from _auxout_pytest import NO_TARGET
-from auxout_conformance import render, replay
+from auxout_conformance import render
 from auxout_conformance.cases import Case, cases_in
 from auxout_conformance.hosts import Host, TargetBroken, open_host
 from auxout_conformance.judge import Failure, play
 from auxout_conformance.known import findings_of
-from auxout_conformance.runner import judged_profile
+from auxout_conformance.runner import judged_profile, replay_command
 from auxout_conformance.targets import Target, resolve
+from auxout_conformance.verdicts import Violation
 
 OPTION = "--auxout-target"
 
@@ -49,14 +49,26 @@ class Connector:
             return "" if failure is None else self._explain(case, failure)
         except TargetBroken as error:
             self.close()
-            return f"target broken: {error}"
+            return f"target broken: {render.printable(str(error))}\n  replay\n{self._replay(case)}"
 
     def _explain(self, case: Case, failure: Failure) -> str:
-        violation = replay(case.scenario, self.target.name, self.target.profile, known=bool(self._findings))
-        if violation is None:
-            return f"{failure.clause} was violated, but not when the case was played again on its own"
-        violation = replace(violation, found_by=f"case {case.name}: {case.story}")
+        plain = case.scenario._replace(profile=self.target.profile, name="", clause="")
+        violation = Violation(
+            clause=failure.clause,
+            scenario=plain,
+            event=failure.event,
+            call=failure.call,
+            expected=failure.expected,
+            actual=failure.actual,
+            found_by=f"case {case.name}: {case.story}",
+            seed=None,
+            replay=self._replay(case),
+        )
         return "\n".join(render.violation_lines(violation))
+
+    def _replay(self, case: Case) -> str:
+        plain = case.scenario._replace(profile=self.target.profile, name="", clause="")
+        return replay_command(self.target.name, plain, ["--known"] if self._findings else [])
 
     def close(self) -> None:
         """Stop the target."""
