@@ -2,7 +2,7 @@
 
 One line is one ``Exchange``. Recorders write it, ``auxout trace check`` reads it, and foreign targets are driven
 with it across a process boundary, so nothing is ever unpickled that a foreign process wrote. Hashes are
-hexadecimal; a row is ``[request, position, generation, computation]``.
+hexadecimal; a row is ``[request, position, generation, computation, text]``, the text left out when empty.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def result_to_json(result: Result) -> Json:
             "finished_block_hashes": _hashes_to_json(result.finished_block_hashes),
         }
     if isinstance(result, Rows):
-        return {"rows": [list(row) for row in result.rows]}
+        return {"rows": [_row_to_json(row) for row in result.rows]}
     if isinstance(result, Hashes):
         return {"hashes": [block_hash.hex() for block_hash in result.hashes]}
     if isinstance(result, Refusal):
@@ -127,9 +127,13 @@ def _view_from_json(data: dict[str, Json]) -> RequestView:
     return RequestView(**fields)
 
 
+def _row_to_json(row: Row) -> list[Json]:
+    return list(row if row.text else row[:-1])
+
+
 def _outputs_to_json(outputs: Outputs) -> dict[str, Json]:
     return {
-        request_id: {"token_start": output.token_start, "rows": [list(row) for row in output.rows]}
+        request_id: {"token_start": output.token_start, "rows": [_row_to_json(row) for row in output.rows]}
         for request_id, output in outputs
     }
 

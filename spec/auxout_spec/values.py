@@ -28,7 +28,9 @@ class Row(NamedTuple):
     position: int
     generation: int
     computation: int
-    """Counts the engine's steps, so recomputing a position yields another value."""
+    """Counts the request's steps, so recomputing a position yields another value."""
+    text: str = ""
+    """Names the token prefix up to the position: rows of one text and position are of the same tokens."""
 
 
 class RequestView(NamedTuple):

@@ -74,9 +74,7 @@ INITIAL = WorkerState()
 _Requests = dict[RequestId, WorkerRequest]
 
 
-def begin_step(
-    limits: Limits, state: WorkerState, metadata: Metadata
-) -> tuple[WorkerState, Refusal | None]:
+def begin_step(limits: Limits, state: WorkerState, metadata: Metadata) -> tuple[WorkerState, Refusal | None]:
     """Take in one step's metadata, before its forward pass (WORK-BEGIN).
 
     A refusal leaves the state as it was.
@@ -87,7 +85,9 @@ def begin_step(
     release: tuple[Key, ...] = ()
     requests: _Requests = dict(state.requests)
     if metadata.generation > state.generation:
-        release = tuple(key for request in requests.values() for key in _keys_backwards(state.generation, request))
+        release = tuple(
+            key for request in requests.values() for key in _keys_backwards(state.generation, request)
+        )
         requests = {}
     for request_id, emit_start in metadata.requests:
         requests.setdefault(request_id, WorkerRequest(emit_start))
@@ -155,12 +155,18 @@ def _unacceptable(state: WorkerState, metadata: Metadata) -> Refusal | None:
         return Refusal("WORK-BEGIN-2", f"generation {metadata.generation} follows {state.generation}")
     if metadata.generation > state.generation:
         in_flight = len(state.in_flight)
-        return Refusal("WORK-BEGIN-3", f"a generation starts with {in_flight} steps in flight") if in_flight else None
+        return (
+            Refusal("WORK-BEGIN-3", f"a generation starts with {in_flight} steps in flight")
+            if in_flight
+            else None
+        )
     known = dict(state.requests)
     for request_id, emit_start in metadata.requests:
         request = known.get(request_id)
         if request is not None and not request.num_in_flight and emit_start > request.emit_cursor:
-            return Refusal("WORK-BEGIN-4", f"{request_id}: emit start {emit_start} is beyond {request.emit_cursor}")
+            return Refusal(
+                "WORK-BEGIN-4", f"{request_id}: emit start {emit_start} is beyond {request.emit_cursor}"
+            )
     return None
 
 
@@ -179,7 +185,10 @@ def _capture(limits: Limits, request: WorkerRequest, part: Part) -> WorkerReques
     first = cursor - len(request.tail)
     full = kernel.num_full_blocks(len(rows), limits.block_size)
     blocks = tuple(
-        ((first // limits.block_size) + block, rows[block * limits.block_size : (block + 1) * limits.block_size])
+        (
+            (first // limits.block_size) + block,
+            rows[block * limits.block_size : (block + 1) * limits.block_size],
+        )
         for block in range(full)
     )
     return request._replace(
@@ -222,7 +231,9 @@ def _emitted(
     first = max(start, stored_end)
     tail_start = end - len(request.tail)
     if first < end and first < tail_start:
-        return held, Refusal("WORK-EMIT-3", f"{part.request_id}: rows [{first}, {tail_start}) have no key yet")
+        return held, Refusal(
+            "WORK-EMIT-3", f"{part.request_id}: rows [{first}, {tail_start}) have no key yet"
+        )
     return held, rows + request.tail[first - tail_start :] if first < end else rows
 
 

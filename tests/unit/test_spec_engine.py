@@ -122,11 +122,12 @@ def shown_state(state: EngineState) -> str:
     """The engine in one line; what is zero or empty is left out."""
     parts = [_request(request) for request in state.requests]
     parts += [
-        f"step {flying.number}g{flying.generation} {_entries(flying.entries)}" for flying in state.in_flight
+        f"step g{flying.generation} {_entries(flying.entries)}" for flying in state.in_flight
     ]
     if state.activations:
         parts.append(
-            "worker " + " ".join(f"{a.number}:{a.emit_cursor}/{a.capture_cursor}" for a in state.activations)
+            "worker "
+            + " ".join(f"{a.request_id}{a.number}:{a.emit_cursor}/{len(a.rows)}" for a in state.activations)
         )
     if state.resident:
         parts.append("kv " + " ".join(block.name for block in state.resident))
@@ -160,7 +161,7 @@ def _entries(entries: tuple[Entry, ...]) -> str:
         f"{e.request_id}[{e.token_start},{e.token_start + e.num_tokens})"
         + (f" drafts {e.num_drafts}" if e.num_drafts else "")
         + (" samples" if e.samples else "")
-        + f" of {e.activation}"
+        + f" @{e.computation} of {e.activation}"
         for e in entries
     )
 
@@ -418,7 +419,7 @@ def test_wire_values_leave_the_engine_alone() -> None:
 
 
 def test_defaults() -> None:
-    assert EngineConfig() == (PROFILES["0.32"], 2, 2, frozenset())
+    assert EngineConfig() == (PROFILES["0.32"], 2, 2, frozenset(), None)
     assert Add("A", 1) == ("A", 1, 0, 2, "", False)
     assert Chunk("A", 1) == ("A", 1, 0, 2)
     assert (Launch(), Land(), Evict(), Pause(), Reset()) == (

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from ..calls import BuildConnectorMeta, Call
 from ..values import Metadata, RequestId, Result
+from . import worker_side
 from .events import Launch
 from .guards import require
 from .options import reaches_maximum, takes_drafts
+from .rows import fresh_blocks, hit_rows
 from .state import (
     Activation,
     EngineConfig,
@@ -17,7 +19,6 @@ from .state import (
     Entry,
     Step,
     longest_hit,
-    new_blocks,
     view,
 )
 from .tampering import tampered_view
@@ -37,15 +38,15 @@ def launch(
     metadata = call(BuildConnectorMeta(event.tokens, views))
     if not isinstance(metadata, Metadata):
         return state
-    state = _activate(state, metadata)._replace(preempted=frozenset())
+    state = _activate(config, state, metadata)._replace(preempted=frozenset())
     entries: list[Entry] = []
     for request_id, num_tokens in event.tokens:
-        state, entry = _advance(config, state, request_id, num_tokens, drafts.get(request_id, 0))
+        state, entry = _advance(config, state, metadata, request_id, num_tokens, drafts.get(request_id, 0))
         entries.append(entry)
+    state = worker_side.begin_step(config, state, metadata, tuple(entries))
     if not entries:
         return state
-    flying = Step(state.num_steps, metadata.generation, tuple(entries))
-    return state._replace(in_flight=(*state.in_flight, flying), num_steps=state.num_steps + 1)
+    return state._replace(in_flight=(*state.in_flight, Step(metadata.generation, tuple(entries))))
 
 
 def _check_step(config: EngineConfig, state: EngineState, event: Launch) -> None:
@@ -94,22 +95,28 @@ def _check_tokens(config: EngineConfig, request: EngineRequest, num_tokens: int,
     require(not enough, "ENV-LAUNCH-3", f"{name} reaches its maximum with the steps in flight", removed)
 
 
-def _activate(state: EngineState, metadata: Metadata) -> EngineState:
+def _activate(config: EngineConfig, state: EngineState, metadata: Metadata) -> EngineState:
     """The worker starts an activation for each scheduled request it does not know."""
     for request_id, emit_start in metadata.requests:
         request = state.request(request_id)
         assert request is not None  # scheduled requests exist
         if request.activation < 0:
-            number = state.num_activations
-            state = state.with_request(request._replace(activation=number))._replace(
-                activations=(*state.activations, Activation(number, emit_start)),
-                num_activations=number + 1,
-            )
+            used = {a.number for a in state.activations if a.request_id == request_id}
+            number = next(n for n in range(len(used) + 1) if n not in used)
+            rows = hit_rows(state, request, config.block_size)
+            started = Activation(request_id, number, emit_start, rows)
+            state = state.with_request(request._replace(activation=number, kept_rows=()))
+            state = state._replace(activations=(*state.activations, started))
     return state
 
 
 def _advance(
-    config: EngineConfig, state: EngineState, request_id: RequestId, num_tokens: int, drafts: int
+    config: EngineConfig,
+    state: EngineState,
+    metadata: Metadata,
+    request_id: RequestId,
+    num_tokens: int,
+    drafts: int,
 ) -> tuple[EngineState, Entry]:
     """Count the scheduled tokens as computed and in flight, as the engine does before the step has run."""
     request = state.request(request_id)
@@ -117,13 +124,12 @@ def _advance(
     computed = request.num_computed_tokens + num_tokens
     samples = computed >= request.num_tokens + request.num_output_placeholders
     start = request.num_computed_tokens
-    entry = Entry(request_id, start, num_tokens, drafts, samples, request.activation)
+    entry = Entry(request_id, start, num_tokens, drafts, samples, request.activation, request.num_launches)
     request = request._replace(
         num_computed_tokens=computed,
         num_in_flight_tokens=request.num_in_flight_tokens + num_tokens,
         num_output_placeholders=request.num_output_placeholders + (1 + drafts if samples else 0),
+        num_launches=request.num_launches + 1,
     )
-    known = {block.block_hash for block in state.resident}
-    blocks = new_blocks(request, computed, config.block_size)
-    fresh = tuple(block for block in blocks if block.block_hash not in known)
+    fresh = fresh_blocks(state, request, entry, metadata.generation, config.block_size)
     return state.with_request(request)._replace(resident=(*state.resident, *fresh)), entry

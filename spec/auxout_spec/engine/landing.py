@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..calls import Call, RequestFinished, TakeOutput
-from ..values import Outputs, RequestOutput, Result, Row, Rows
+from ..values import Outputs, RequestOutput, Result, Rows
+from . import worker_side
 from .arrival import next_turn
 from .events import Land
 from .guards import require
+from .rows import activation_of, step_rows, with_activation
 from .state import (
-    Activation,
     EngineConfig,
     EngineRequest,
     EngineState,
@@ -32,7 +33,8 @@ def land(
     require(not hash_tampers, "ENV-TAMPER-1", "hash lists are corrupted at a launch, abort or preemption")
     flying = state.in_flight[0]
     sampled = _sampled(state, flying, event)
-    state, outputs = _worker_output(state, flying, sampled)
+    state, right = _right_output(state, flying, sampled)
+    state, outputs = worker_side.process_output(config, state, sampled, right)
     seen = tampered_outputs(state, outputs)
     state = state._replace(in_flight=state.in_flight[1:])
     stops = dict(event.stop)
@@ -72,28 +74,31 @@ def _sampled(state: EngineState, flying: Step, event: Land) -> dict[str, int]:
     return sampled
 
 
-def _worker_output(state: EngineState, flying: Step, sampled: dict[str, int]) -> tuple[EngineState, Outputs]:
+def num_rejected(entry: Entry, sampled: dict[str, int]) -> int:
+    """Drafts of an entry that the model rejected."""
+    tokens = sampled.get(entry.request_id, 0)
+    return entry.num_drafts - (tokens - 1) if tokens else 0
+
+
+def _right_output(state: EngineState, flying: Step, sampled: dict[str, int]) -> tuple[EngineState, Outputs]:
     """What a right worker returns for the step; it keeps nothing of output that the engine drops."""
-    activations = {activation.number: activation for activation in state.activations}
     outputs: list[tuple[str, RequestOutput]] = []
     for entry in flying.entries:
-        activation = activations[entry.activation]
+        activation = activation_of(state, entry.request_id, entry.activation)
         tokens = sampled.get(entry.request_id, 0)
-        rejected = entry.num_drafts - (tokens - 1) if tokens else 0
-        start = entry.token_start
         # A rejected optimistic suffix leaves a gap, a session's dropped token an overlap.
-        capture_start = start if activation.capture_cursor < 0 else min(start, activation.capture_cursor)
-        end = capture_start + entry.num_tokens - rejected
-        emit = activation.emit_cursor
-        if tokens and emit <= end:
-            rows = tuple(
-                Row(entry.request_id, position, flying.generation, flying.number)
-                for position in range(emit, end)
-            )
-            outputs.append((entry.request_id, RequestOutput(emit, rows)))
+        start = min(entry.token_start, len(activation.rows))
+        request = state.request(entry.request_id)
+        if request is None:
+            continue
+        rows = activation.rows[:start] + step_rows(request, entry, start, flying.generation)
+        rows = rows[: len(rows) - num_rejected(entry, sampled)]
+        if tokens and activation.emit_cursor <= len(rows):
+            emitted = RequestOutput(activation.emit_cursor, rows[activation.emit_cursor :])
+            outputs.append((entry.request_id, emitted))
         if delivers(state, entry) or not entry.samples:
-            activations[entry.activation] = activation._replace(capture_cursor=end)
-    return state._replace(activations=tuple(activations.values())), tuple(outputs)
+            state = with_activation(state, activation._replace(rows=rows))
+    return state, tuple(outputs)
 
 
 def _drain(request: EngineRequest, entry: Entry) -> tuple[EngineRequest, bool]:
@@ -164,13 +169,11 @@ def _settle(
 
 def _emitted(state: EngineState, entry: Entry, taken: Result) -> EngineState:
     """Move the activation's emit cursor past the rows that were taken."""
-
-    def moved(activation: Activation) -> Activation:
-        if activation.number != entry.activation or not isinstance(taken, Rows):
-            return activation
-        return activation._replace(emit_cursor=activation.emit_cursor + len(taken.rows))
-
-    return state._replace(activations=tuple(moved(activation) for activation in state.activations))
+    if not isinstance(taken, Rows):
+        return state
+    activation = activation_of(state, entry.request_id, entry.activation)
+    cursor = activation.emit_cursor + len(taken.rows)
+    return with_activation(state, activation._replace(emit_cursor=cursor))
 
 
 def _end_turn(config: EngineConfig, session: EngineRequest) -> EngineRequest | None:

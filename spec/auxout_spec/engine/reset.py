@@ -9,6 +9,7 @@ from ..calls import Reset as ResetCall
 from ..values import Refusal, Result
 from .events import Abort, Evict, Pause, Preempt, Reset
 from .guards import require
+from .rows import activation_of
 from .state import Block, EngineConfig, EngineRequest, EngineState, view
 from .tampering import tampered_view
 
@@ -84,9 +85,17 @@ def reset(
     elif any(request.holds_kv or request.status == "running" for request in state.requests):
         return state
     call(ResetCall())
-    forgotten = tuple(request._replace(activation=-1) for request in state.requests)
+    forgotten = tuple(_forgotten(state, request) for request in state.requests)
     updates = state.num_weight_updates + event.weights
     return state._replace(requests=forgotten, resident=(), num_weight_updates=updates)
+
+
+def _forgotten(state: EngineState, request: EngineRequest) -> EngineRequest:
+    """A request whose activation ended with the generation; the rows behind KV it keeps stay what they are."""
+    if request.activation < 0:
+        return request
+    rows = activation_of(state, request.request_id, request.activation).rows
+    return request._replace(activation=-1, kept_rows=rows)
 
 
 def _preempted(

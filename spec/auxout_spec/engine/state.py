@@ -13,7 +13,9 @@ from typing import Literal, NamedTuple
 from .. import kernel
 from ..profiles import PROFILES, Profile
 from ..scheduler import INITIAL, SchedulerState
-from ..values import BlockHash, RequestId, RequestView
+from ..values import BlockHash, RequestId, RequestView, Row
+from ..worker import INITIAL as NO_WORKER
+from ..worker import Limits, WorkerState
 from .events import Chunk, Tamper
 
 Status = Literal["waiting", "running", "preempted", "waiting_for_chunk"]
@@ -30,6 +32,15 @@ class EngineConfig(NamedTuple):
     depth: int = 2
     """Steps that may be in flight: 1 is synchronous scheduling, 2 asynchronous."""
     removed_guards: frozenset[str] = frozenset()
+    limits: Limits | None = None
+    """Run the spec's worker and store too, with these sizes; None: assume a right worker."""
+
+
+class Problem(NamedTuple):
+    """What went wrong in the system under the engine; the run ends here."""
+
+    clause: str
+    message: str
 
 
 class EngineRequest(NamedTuple):
@@ -53,6 +64,10 @@ class EngineRequest(NamedTuple):
     """Chunks that arrived while the turn ran; None closes the session."""
     activation: int = -1
     """Number of its activation in the worker; -1 while it has none."""
+    num_launches: int = 0
+    """Steps it was scheduled in; numbers the computations of its rows."""
+    kept_rows: tuple[Row, ...] = ()
+    """The rows behind KV that it kept over a reset, until its next activation."""
 
     @property
     def num_tokens(self) -> int:
@@ -71,13 +86,15 @@ class EngineRequest(NamedTuple):
 
 
 class Activation(NamedTuple):
-    """What the worker knows of one activation, as far as the scheduler connector can tell."""
+    """What a right worker knows of one activation: the measure of every implementation's rows."""
 
+    request_id: RequestId
     number: int
+    """Tells the activations of one id apart while steps of an earlier one are in flight."""
     emit_cursor: int
     """Next position to emit."""
-    capture_cursor: int = -1
-    """Next position to capture; -1 before the first."""
+    rows: tuple[Row, ...]
+    """The rows behind the request's KV: of a prefix hit those that came with the resident blocks, then its own."""
 
 
 class Entry(NamedTuple):
@@ -89,21 +106,22 @@ class Entry(NamedTuple):
     num_drafts: int
     samples: bool
     activation: int
+    computation: int
 
 
 class Step(NamedTuple):
     """A launched step whose output was not consumed yet."""
 
-    number: int
     generation: int
     entries: tuple[Entry, ...]
 
 
 class Block(NamedTuple):
-    """A resident KV block: its hash, and its name for people (``text:index``)."""
+    """A resident KV block: its hash, its name for people (``text:index``), and the rows computed with it."""
 
     block_hash: BlockHash
     name: str
+    rows: tuple[Row, ...]
 
 
 class EngineState(NamedTuple):
@@ -114,13 +132,14 @@ class EngineState(NamedTuple):
     in_flight: tuple[Step, ...] = ()
     activations: tuple[Activation, ...] = ()
     resident: tuple[Block, ...] = ()
-    num_steps: int = 0
-    num_activations: int = 0
     num_weight_updates: int = 0
     paused: bool = False
     preempted: frozenset[RequestId] = frozenset()
     """Preempted since the last launch, so not resumed by the next."""
     tampered: tuple[Tamper, ...] = ()
+    worker: WorkerState = NO_WORKER
+    """The spec's worker; at rest unless the engine has limits."""
+    problem: Problem | None = None
 
     def request(self, request_id: RequestId) -> EngineRequest | None:
         """The request in use under an id, if there is one."""
@@ -179,15 +198,6 @@ def with_new_hashes(request: EngineRequest, block_size: int) -> EngineRequest:
     have = len(request.block_hashes)
     new = tuple(block_hash(prefix(request.tokens, (block + 1) * block_size)) for block in range(have, full))
     return request._replace(block_hashes=request.block_hashes + new) if new else request
-
-
-def new_blocks(request: EngineRequest, num_computed: int, block_size: int) -> tuple[Block, ...]:
-    """The KV blocks that computing up to ``num_computed`` makes resident; unsettled tokens complete none."""
-    full = kernel.num_full_blocks(min(num_computed, request.num_tokens), block_size)
-    return tuple(
-        Block(request.block_hashes[block], block_name(request.tokens, block, block_size))
-        for block in range(full)
-    )
 
 
 def block_name(tokens: Text, block: int, block_size: int) -> str:

@@ -96,7 +96,7 @@ def step(config: EngineConfig, state: EngineState, event: Event) -> tuple[Engine
 
 def _forget_activations(state: EngineState) -> EngineState:
     """Drop what the worker knew of activations that ended and have no step in flight."""
-    used = {request.activation for request in state.requests}
-    used |= {entry.activation for flying in state.in_flight for entry in flying.entries}
-    kept = tuple(activation for activation in state.activations if activation.number in used)
+    used = {(request.request_id, request.activation) for request in state.requests}
+    used |= {(entry.request_id, entry.activation) for flying in state.in_flight for entry in flying.entries}
+    kept = tuple(a for a in state.activations if (a.request_id, a.number) in used)
     return state._replace(activations=kept) if len(kept) != len(state.activations) else state

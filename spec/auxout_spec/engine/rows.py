@@ -1,0 +1,71 @@
+"""Which rows are right: every computation of a position has a row of its own, and KV remembers which it was.
+
+A request's KV at a position was computed once, by itself or, for a prefix hit, by whoever filled the block. The
+row of that computation is the one its tokens were sampled with, so it is the one a trainer must replay.
+"""
+
+from __future__ import annotations
+
+from .. import kernel
+from ..values import Row
+from .state import Activation, Block, EngineRequest, EngineState, Entry, Text, block_name
+
+
+def text_at(tokens: Text, position: int) -> str:
+    """The name of the run that holds a position; a token that is not settled yet continues the last one."""
+    return next((text for text, end in tokens if position < end), tokens[-1][0])
+
+
+def step_rows(request: EngineRequest, entry: Entry, start: int, generation: int) -> tuple[Row, ...]:
+    """The rows that an entry's forward pass computes, from the position where it really starts."""
+    return tuple(
+        Row(request.request_id, position, generation, entry.computation, text_at(request.tokens, position))
+        for position in range(start, start + entry.num_tokens)
+    )
+
+
+def hit_rows(state: EngineState, request: EngineRequest, block_size: int) -> tuple[Row, ...]:
+    """The rows behind the KV that a request starts an activation with: a prefix hit, or what it kept."""
+    if request.kept_rows:
+        return request.kept_rows
+    resident = {block.block_hash: block.rows for block in state.resident}
+    blocks = kernel.num_full_blocks(request.num_computed_tokens, block_size)
+    return tuple(row for block_hash in request.block_hashes[:blocks] for row in resident.get(block_hash, ()))
+
+
+def activation_of(state: EngineState, request_id: str, number: int) -> Activation:
+    """The activation of an entry or a request."""
+    return next(a for a in state.activations if (a.request_id, a.number) == (request_id, number))
+
+
+def with_activation(state: EngineState, activation: Activation) -> EngineState:
+    """The state with an activation's record replaced."""
+    key = activation.request_id, activation.number
+    kept = (activation if (a.request_id, a.number) == key else a for a in state.activations)
+    return state._replace(activations=tuple(kept))
+
+
+def fresh_blocks(
+    state: EngineState, request: EngineRequest, entry: Entry, generation: int, block_size: int
+) -> tuple[Block, ...]:
+    """The KV blocks that become resident with a launched entry; unsettled tokens complete none.
+
+    Steps in flight may still lose drafts, but only behind the settled tokens, so the rows before are final.
+    """
+    rows = activation_of(state, request.request_id, entry.activation).rows
+    flying = [(step.generation, e) for step in state.in_flight for e in step.entries]
+    for step_generation, other in [*flying, (generation, entry)]:
+        if (other.request_id, other.activation) == (entry.request_id, entry.activation):
+            start = min(other.token_start, len(rows))
+            rows = rows[:start] + step_rows(request, other, start, step_generation)
+    known = {block.block_hash for block in state.resident}
+    full = kernel.num_full_blocks(min(request.num_computed_tokens, request.num_tokens), block_size)
+    return tuple(
+        Block(
+            request.block_hashes[block],
+            block_name(request.tokens, block, block_size),
+            rows[block * block_size : (block + 1) * block_size],
+        )
+        for block in range(full)
+        if request.block_hashes[block] not in known
+    )

@@ -1,0 +1,76 @@
+"""The other half of the system: what the worker connector makes of a step, beside the engine that runs it.
+
+With ``EngineConfig.limits`` the engine is driven through the spec's worker and store, and what they return is
+compared with what is right; a refusal or a wrong row is a ``Problem`` that ends the run. Without it, a right worker
+is assumed, which is all that judging a scheduler connector needs.
+"""
+
+from __future__ import annotations
+
+from .. import worker
+from ..values import Metadata, Outputs, Refusal, RequestOutput, Row
+from ..worker import Part
+from .rows import step_rows
+from .state import EngineConfig, EngineState, Entry, Problem
+
+
+def begin_step(
+    config: EngineConfig, state: EngineState, metadata: Metadata, entries: tuple[Entry, ...]
+) -> EngineState:
+    """The worker takes in the metadata; its step is in flight as soon as its forward pass ran."""
+    if config.limits is None:
+        return state
+    after, refusal = worker.begin_step(config.limits, state.worker, metadata)
+    if refusal is not None:
+        return state._replace(problem=Problem(refusal.clause, refusal.message))
+    if entries:
+        after = worker.prepare_output(after, tuple(entry.request_id for entry in entries))
+    return state._replace(worker=after)
+
+
+def process_output(
+    config: EngineConfig, state: EngineState, sampled: dict[str, int], right: Outputs
+) -> tuple[EngineState, Outputs]:
+    """The oldest step's output as the worker returns it, compared with the right one."""
+    if config.limits is None:
+        return state, right
+    flying = state.in_flight[0]
+    parts = tuple(_part(state, entry, flying.generation, sampled) for entry in flying.entries)
+    after, outputs = worker.process_output(config.limits, state.worker, parts)
+    if isinstance(outputs, Refusal):
+        return state._replace(problem=Problem(outputs.clause, outputs.message)), right
+    state = state._replace(worker=after)
+    return _compared(state, outputs, dict(right)), outputs
+
+
+def _part(state: EngineState, entry: Entry, generation: int, sampled: dict[str, int]) -> Part:
+    """What the model runner reports of an entry; the rows are those of the positions really computed."""
+    known = dict(state.worker.requests).get(entry.request_id)
+    cursor = known.capture_cursor if known is not None else -1
+    start = entry.token_start if cursor < 0 else min(entry.token_start, cursor)
+    request = state.request(entry.request_id)
+    tokens = sampled.get(entry.request_id, 0)
+    rejected = entry.num_drafts - (tokens - 1) if tokens else 0
+    if request is None:
+        # Its request was aborted: nobody will see these rows but whoever shares its blocks.
+        rows = tuple(
+            Row(entry.request_id, p, generation, entry.computation)
+            for p in range(start, start + entry.num_tokens)
+        )
+    else:
+        rows = step_rows(request, entry, start, generation)
+    return Part(entry.request_id, entry.token_start, rows, tokens, rejected)
+
+
+def _compared(state: EngineState, outputs: Outputs, right: dict[str, RequestOutput]) -> EngineState:
+    """Report rows of another position, generation or token prefix (ROW-EXACT-1)."""
+    for request_id, output in outputs:
+        wanted = right.get(request_id)
+        if wanted is None or output.token_start != wanted.token_start:
+            continue
+        for row, due in zip(output.rows, wanted.rows, strict=False):
+            if (row.position, row.generation, row.text) != (due.position, due.generation, due.text):
+                return state._replace(
+                    problem=Problem("ROW-EXACT-1", f"{request_id} got {row}, due was {due}")
+                )
+    return state
