@@ -179,8 +179,8 @@ HASH_FAULTS = (
         (
             Replace(
                 FINISH,
-                "_unsent_hashes(request_id, request, sent, shrunk_clause='SCHED-TERM-8')",
-                "_unsent_hashes(request_id, request, NOTHING_SENT, shrunk_clause='SCHED-TERM-8')",
+                "self._ended[request_id] = final",
+                "self._ended[request_id] = list(request.block_hashes)",
             ),
         ),
     ),
@@ -246,7 +246,7 @@ HASH_FAULTS = (
     ),
     KnownBad(
         "unscheduled-forgotten",
-        ("SCHED-HASH-2", "SCHED-TERM-1", "SCHED-TERM-7", "SCHED-HASH-6"),
+        ("SCHED-HASH-2", "SCHED-TERM-1", "SCHED-TERM-7", "SCHED-TERM-8"),
         "Only the requests of the step stay active.",
         (
             Replace(
