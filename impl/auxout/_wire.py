@@ -1,16 +1,19 @@
 """What travels between scheduler and worker, and how it is pickled.
 
-Metadata is pickled in every step, for every scheduled request, on the thread that schedules. So it is pickled
-flat: one string of ids, one buffer of emit starts and one of hashes, instead of one object per request. Any
-id and any integer survives; what does not fit the flat form is pickled as it is.
+Metadata is made and pickled in every step, for every scheduled request, on the thread that schedules. So it
+is kept in columns, one list of emit starts beside the ids of the batch, and pickled by the column: one string
+of ids, one buffer of emit starts and one of hashes, instead of an object per request. It still reads like
+dictionaries: iterating walks the columns, and the first look-up of an id makes a table. Any id and any integer
+survives; what does not fit the flat form is pickled as it is.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _kernel
 from .errors import ProtocolViolation
@@ -23,12 +26,16 @@ _JOIN_LIMIT = 1024
 """Average bytes of hashes per request up to which those of all requests are joined; above, the copy costs more."""
 
 if TYPE_CHECKING:
-    FlatIds = str | tuple[str, ...]
+    FlatIds = str | Sequence[str]
     """Ids joined by the separator, or as they are."""
-    FlatInts = bytes | tuple[int, ...]
-    """64-bit little-endian integers, or as they are."""
-    FlatHashes = tuple[FlatIds, bytes | tuple[bytes, ...], int | FlatInts, int | FlatInts]
+    FlatInts = bytes | Sequence[int]
+    """32-bit unsigned little-endian integers, or as they are."""
+    FlatHashes = tuple[FlatIds, bytes | Sequence[bytes], int | FlatInts, int | FlatInts]
     """Ids; hashes, joined if short; bytes per id and bytes per hash, one number if all are alike."""
+    HashColumns = tuple[list[str], list[bytes], list[int]]
+    """Ids; hashes, joined for each id; bytes per hash."""
+
+_V = TypeVar("_V")
 
 
 @dataclass(slots=True)
@@ -77,9 +84,10 @@ class Roster:
 
     __slots__ = ("_packed", "ids")
 
-    def __init__(self, ids: tuple[str, ...]) -> None:
+    def __init__(self, ids: Sequence[str], packed: FlatIds | None = None) -> None:
+        """``ids`` is kept, not copied, and must not change; ``packed`` is what they were unpacked from."""
         self.ids = ids
-        self._packed: FlatIds | None = None
+        self._packed = packed
 
     def pack(self) -> FlatIds:
         """The ids as one string, or as they are if one string would be ambiguous. O(n) once, then O(1)."""
@@ -88,48 +96,66 @@ class Roster:
         return self._packed
 
 
-class EmitStarts(Mapping[str, int]):
-    """Request -> emit start, read-only: ids of a roster beside their positions.
+class _Columns(Mapping[str, _V]):
+    """Id -> value, read-only. Iterating walks columns; the first look-up builds a dictionary in O(n)."""
 
-    Creating one is O(1); the first look-up builds a dictionary in O(n).
-    """
+    __slots__ = ("_table",)
 
-    __slots__ = ("_roster", "_starts", "_table")
+    _table: dict[str, _V] | None
+
+    def walk(self) -> Iterator[tuple[str, _V]]:
+        """The pairs in order."""
+        raise NotImplementedError
+
+    def _by_id(self) -> dict[str, _V]:
+        if self._table is None:
+            self._table = dict(self.walk())
+        return self._table
+
+    def __getitem__(self, request_id: str) -> _V:
+        return self._by_id()[request_id]
+
+    def items(self) -> ItemsView[str, _V]:
+        """Pairs in order."""
+        return _Pairs(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._by_id()})"
+
+
+class _Pairs(ItemsView[str, _V]):
+    """The items of columns, without a look-up for each."""
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, columns: _Columns[_V]) -> None:
+        super().__init__(columns)
+        self._columns = columns
+
+    def __iter__(self) -> Iterator[tuple[str, _V]]:
+        return self._columns.walk()
+
+
+class EmitStarts(_Columns[int]):
+    """Request -> emit start: ids of a roster beside their positions. Creating one is O(1)."""
+
+    __slots__ = ("_roster", "_starts")
 
     def __init__(self, roster: Roster, starts: Sequence[int]) -> None:
         """``starts`` is kept, not copied, and must not change."""
         self._roster = roster
         self._starts = starts
-        self._table: dict[str, int] | None = None
+        self._table = None
 
-    def _by_id(self) -> dict[str, int]:
-        if self._table is None:
-            self._table = dict(zip(self._roster.ids, self._starts, strict=True))
-        return self._table
-
-    def __getitem__(self, request_id: str) -> int:
-        return self._by_id()[request_id]
+    def walk(self) -> Iterator[tuple[str, int]]:
+        """Pairs in batch order."""
+        return zip(self._roster.ids, self._starts, strict=True)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._roster.ids)
 
     def __len__(self) -> int:
         return len(self._starts)
-
-    def keys(self) -> KeysView[str]:
-        """Ids in batch order."""
-        return self._by_id().keys()
-
-    def values(self) -> ValuesView[int]:
-        """Emit starts in batch order."""
-        return self._by_id().values()
-
-    def items(self) -> ItemsView[str, int]:
-        """Pairs in batch order."""
-        return self._by_id().items()
-
-    def __repr__(self) -> str:
-        return f"EmitStarts({self._by_id()})"
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore_starts, self.pack()
@@ -139,48 +165,39 @@ class EmitStarts(Mapping[str, int]):
         return self._roster.pack(), _pack_ints(self._starts)
 
 
-class NewHashes(Mapping[str, PackedBlockHashes]):
-    """Request -> its new hashes, read-only; the first look-up builds a dictionary in O(n)."""
+class NewHashes(_Columns[PackedBlockHashes]):
+    """Request -> its new hashes. Creating one is O(1)."""
 
-    __slots__ = ("_entries", "_table")
+    __slots__ = ("_data", "_names", "_sizes")
 
-    def __init__(self, entries: Sequence[tuple[str, bytes, int]]) -> None:
-        """``entries`` of id, joined hashes and size of one; it is kept, not copied, and must not change."""
-        self._entries = entries
-        self._table: dict[str, PackedBlockHashes] | None = None
+    def __init__(self, names: Sequence[str], data: Sequence[bytes], sizes: Sequence[int]) -> None:
+        """Columns of ids, joined hashes and bytes per hash; they are kept, not copied, and must not change."""
+        self._names = names
+        self._data = data
+        self._sizes = sizes
+        self._table = None
 
-    def _by_id(self) -> dict[str, PackedBlockHashes]:
-        if self._table is None:
-            self._table = {name: PackedBlockHashes(data, size) for name, data, size in self._entries}
-        return self._table
-
-    def __getitem__(self, request_id: str) -> PackedBlockHashes:
-        return self._by_id()[request_id]
+    def walk(self) -> Iterator[tuple[str, PackedBlockHashes]]:
+        """Pairs, in no order that means anything."""
+        return zip(self._names, map(PackedBlockHashes, self._data, self._sizes), strict=True)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._by_id())
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._entries)
-
-    def items(self) -> ItemsView[str, PackedBlockHashes]:
-        """Pairs, in no order that means anything."""
-        return self._by_id().items()
-
-    def __repr__(self) -> str:
-        return f"NewHashes({self._by_id()})"
+        return len(self._names)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore_hashes, (self.pack(),)
 
     def pack(self) -> FlatHashes | None:
         """Ids, hashes, bytes per id and bytes per hash, flat; None if there is no entry."""
-        if not self._entries:
+        names, data, sizes = self._names, self._data, self._sizes
+        if not names:
             return None
-        ids, data, sizes = zip(*self._entries, strict=True)
-        lengths = tuple(map(len, data))
-        joined = b"".join(data) if sum(lengths) <= _JOIN_LIMIT * len(lengths) else data
-        return _pack_ids(ids), joined, _pack_alike(lengths), _pack_alike(sizes)
+        lengths = list(map(len, data))
+        joined = b"".join(data) if sum(lengths) <= _JOIN_LIMIT * len(names) else data
+        return _pack_ids(names), joined, _pack_alike(lengths), _pack_alike(sizes)
 
 
 def _no_hashes() -> dict[str, PackedBlockHashes]:
@@ -208,52 +225,53 @@ class AuxOutputConnectorMetadata:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle flat (WIRE-META-1). O(scheduled requests + bytes of hashes)."""
-        requests, hashes = self.requests, self.block_hashes
+        requests, apart = self.requests, self.finished_block_hashes
         if not isinstance(requests, EmitStarts):
             requests = EmitStarts(Roster(tuple(requests)), tuple(requests.values()))
-        return _restore_metadata, (
+        columns = (
             self.generation,
-            *requests.pack(),
-            _flatten(hashes),
             self.finished_requests,
-            _flatten(self.finished_block_hashes),
+            *requests.pack(),
+            _flatten(self.block_hashes),
         )
+        return _restore_metadata, (*columns, _flatten(apart)) if apart else columns
 
 
 def _restore_metadata(
     generation: int,
+    finished_requests: tuple[str, ...],
     ids: FlatIds,
     starts: FlatInts,
     hashes: FlatHashes | None,
-    finished_requests: tuple[str, ...],
-    finished_hashes: FlatHashes | None,
+    apart: FlatHashes | None = None,
 ) -> AuxOutputConnectorMetadata:
     return AuxOutputConnectorMetadata(
         generation,
         _restore_starts(ids, starts),
         _restore_hashes(hashes),
         finished_requests,
-        _restore_hashes(finished_hashes),
+        _restore_hashes(apart),
     )
 
 
 def _restore_starts(ids: FlatIds, starts: FlatInts) -> EmitStarts:
-    return EmitStarts(Roster(_unpack_ids(ids)), _unpack_ints(starts))
+    return EmitStarts(Roster(_unpack_ids(ids), ids), _unpack_ints(starts))
 
 
 def _restore_hashes(flat: FlatHashes | None) -> NewHashes:
     if flat is None:
-        return NewHashes(())
+        return NewHashes((), (), ())
     ids, data, lengths, sizes = flat
     names = _unpack_ids(ids)
     if isinstance(data, bytes):
-        data = _cut(data, _unpack_alike(lengths, len(names)))
-    return NewHashes(tuple(zip(names, data, _unpack_alike(sizes, len(names)), strict=True)))
+        data = _cut(data, lengths, len(names))
+    return NewHashes(names, data, [sizes] * len(names) if isinstance(sizes, int) else _unpack_ints(sizes))
 
 
 def _flatten(hashes: Mapping[str, PackedBlockHashes]) -> FlatHashes | None:
     if not isinstance(hashes, NewHashes):
-        hashes = NewHashes([(name, packed.data, packed.item_size) for name, packed in hashes.items()])
+        packed = list(hashes.values())
+        hashes = NewHashes(list(hashes), [each.data for each in packed], [each.item_size for each in packed])
     return hashes.pack()
 
 
@@ -263,33 +281,28 @@ def _pack_ids(ids: Sequence[str]) -> FlatIds:
     return packed if packed.count(_SEPARATOR) == len(ids) - 1 else tuple(ids)
 
 
-def _unpack_ids(packed: FlatIds) -> tuple[str, ...]:
-    return tuple(packed.split(_SEPARATOR)) if isinstance(packed, str) else packed
+def _unpack_ids(packed: FlatIds) -> Sequence[str]:
+    return packed.split(_SEPARATOR) if isinstance(packed, str) else packed
 
 
 def _pack_ints(values: Sequence[int]) -> FlatInts:
     try:
-        return struct.pack(f"<{len(values)}q", *values)
-    except struct.error:  # beyond 64 bits
+        return struct.pack(f"<{len(values)}I", *values)
+    except struct.error:  # negative, or beyond 32 bits
         return tuple(values)
 
 
-def _unpack_ints(packed: FlatInts) -> tuple[int, ...]:
-    return struct.unpack(f"<{len(packed) // 8}q", packed) if isinstance(packed, bytes) else packed
+def _unpack_ints(packed: FlatInts) -> Sequence[int]:
+    return struct.unpack(f"<{len(packed) // 4}I", packed) if isinstance(packed, bytes) else packed
 
 
 def _pack_alike(values: Sequence[int]) -> int | FlatInts:
     return values[0] if values.count(values[0]) == len(values) else _pack_ints(values)
 
 
-def _unpack_alike(packed: int | FlatInts, count: int) -> tuple[int, ...]:
-    return (packed,) * count if isinstance(packed, int) else _unpack_ints(packed)
-
-
-def _cut(data: bytes, lengths: tuple[int, ...]) -> tuple[bytes, ...]:
-    pieces: list[bytes] = []
-    end = 0
-    for length in lengths:
-        start, end = end, end + length
-        pieces.append(data[start:end])
-    return tuple(pieces)
+def _cut(data: bytes, lengths: int | FlatInts, count: int) -> Sequence[bytes]:
+    """Cut bytes into ``count`` pieces of these lengths, or all of one length."""
+    if isinstance(lengths, int):
+        return [data[index * lengths : (index + 1) * lengths] for index in range(count)]
+    ends = list(accumulate(_unpack_ints(lengths)))
+    return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]

@@ -7,13 +7,14 @@ those that were scheduled and have not ended.
 How it is fast. In most steps nothing is new for most requests: their hash lists have the length and the last
 element they had. So the connector lines up the active requests once (``_Lineup``) and from then on looks them
 up with one call and compares what it finds with what it expects in one pass. It remembers the last hash as the
-engine's own object, so that the check that a history still stands is an identity test. Of the metadata, the
-ids of an unchanged batch are shared from step to step and mappings are made when they are read (``_wire``).
+engine's own object, so that the check that a history still stands is an identity test. What depends on the ids
+of a batch alone is kept while no request ends. Metadata consists of columns, and is a mapping only for those
+who look something up in it (``_wire``).
 """
 
 from __future__ import annotations
 
-from itertools import count, repeat
+from itertools import count
 from operator import countOf, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ._engine import Request, SchedulerOutput
+    from ._wire import HashColumns
 
 __all__ = [
     "AuxOutputConnectorMetadata",
@@ -43,19 +45,36 @@ __all__ = [
 ]
 
 
-_NOTHING_SENT = (0, b"")
+_NUM_RECENT = 4
+"""Batches kept. Two or more alternate where pipeline stages take turns."""
+_NUM_EXACT = 64
+"""New hashes of one request up to which each one's length is checked, beyond it their sum (SCHED-HASH-10)."""
+
+
+class _Batch:
+    """What depends on ids alone."""
+
+    __slots__ = ("find", "names", "roster")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.find = _finder(names)
+        self.roster = Roster(names)
 
 
 class _Lineup:
     """The active requests in columns, in the order of their start; good until one starts or ends."""
 
-    __slots__ = ("find", "last", "names", "num_sent")
+    __slots__ = ("everyone", "last", "num_sent", "recent")
 
-    def __init__(self, names: tuple[str, ...], sent: list[tuple[int, bytes]]) -> None:
-        self.names = names
-        self.num_sent = [num_sent for num_sent, _ in sent]
-        self.last = [last for _, last in sent]
-        self.find = _finder(names)
+    def __init__(
+        self, names: tuple[str, ...], num_sent: list[int], last: list[bytes], recent: list[_Batch]
+    ) -> None:
+        self.everyone = _Batch(names)
+        self.num_sent = num_sent
+        self.last = last
+        # The latest batches, all of them of active requests.
+        self.recent = recent
 
 
 class AuxOutputSchedulerConnector:
@@ -75,21 +94,21 @@ class AuxOutputSchedulerConnector:
             raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(_EMIT_STARTS)}")
         self._emit_starts = _EMIT_STARTS[profile]
         self._generation = 0
-        # How many hashes of each active request the worker has, and the last of them; b"" if none.
-        self._active: dict[str, tuple[int, bytes]] = {}
+        # How many hashes of each active request the worker has, and the last of them, b"" if none; same order.
+        self._num_sent: dict[str, int] = {}
+        self._last: dict[str, bytes] = {}
         # Terminal events in order, each with its final hashes joined and the size of one, if any.
         self._ended: dict[str, tuple[bytes, int] | None] = {}
-        # Both only save work: the active requests lined up, None when to be done anew, and the last batch.
+        # Only saves work: the active requests lined up, or None when that is to be done anew.
         self._lineup: _Lineup | None = None
-        self._roster = Roster(())
 
     def build_connector_meta(
         self, scheduler_output: SchedulerOutput, requests: Mapping[str, Request]
     ) -> AuxOutputConnectorMetadata:
         """Make one step's message to the worker and take over what it says as sent.
 
-        O(active requests + new hashes). What depends on the ids alone is done again only after the batch
-        changed or a request ended.
+        O(active requests + new hashes). What depends on the ids alone is done again only for a batch that is
+        not one of the latest, and after a request started or ended.
 
         Args:
             scheduler_output: the step.
@@ -100,23 +119,24 @@ class AuxOutputSchedulerConnector:
                 SCHED-META-1, SCHED-HASH-6: an id is not in ``requests``; SCHED-EMIT-1: no sampling parameters.
         """
         scheduled = scheduler_output.num_scheduled_tokens
-        ids = tuple(scheduled)
-        lineup, roster, starting = self._line_up(ids, scheduled)
-        found = _look_up(lineup, requests, scheduled)
-        new: list[tuple[str, bytes, int]] = []
-        progress: list[tuple[int, int, bytes]] = []
-        for index in _changed(found, lineup):
-            name, block_hashes = lineup.names[index], found[index].block_hashes
-            packed = _pack_unsent(name, block_hashes, lineup.num_sent[index], lineup.last[index])
+        lineup, batch, starting = self._line_up(scheduled)
+        everyone = lineup.everyone
+        found = _look_up(everyone, requests, scheduled)
+        # Of the same batch object: it is all active requests, and they are looked up already.
+        running = found if batch is everyone else batch.find(requests)
+        if starting:
+            _require_sampling(starting, requests)
+        new: HashColumns = [], [], []
+        progress: list[tuple[int, str, int, bytes]] = []
+        for index, block_hashes, num_sent, last in _changed(found, lineup):
+            name = everyone.names[index]
+            packed = _pack_unsent(name, block_hashes, num_sent, last)
             if packed is not None:
-                new.append((name, *packed))
-                progress.append((index, len(block_hashes), block_hashes[-1]))
-        # Of the same tuple object: the batch is all active requests, and they are looked up already.
-        batch = found if roster.ids is lineup.names else _finder(ids)(requests)
-        starts = EmitStarts(roster, self._emit_starts(batch))
+                _append(new, name, packed)
+                progress.append((index, name, len(block_hashes), block_hashes[-1]))
+        starts = EmitStarts(batch.roster, self._emit_starts(running))
         # Nothing is refused from here on, so this is where the state may change.
-        self._commit(lineup, starting, progress)
-        self._roster = roster
+        self._commit(lineup, batch, starting, progress)
         return self._deliver(starts, new, scheduled)
 
     def take_output(
@@ -156,69 +176,80 @@ class AuxOutputSchedulerConnector:
             ProtocolViolation: SCHED-TERM-8, SCHED-HASH-9, -10: its hash list no longer extends what was sent.
         """
         request_id = request.request_id
-        sent = self._active.get(request_id)
-        if sent is None:
+        num_sent = self._num_sent.get(request_id)
+        if num_sent is None:
             return
-        num_sent, last = sent
-        block_hashes = request.block_hashes
-        final = None
-        if len(block_hashes) != num_sent or (num_sent and block_hashes[-1] is not last):
-            final = _pack_unsent(request_id, block_hashes, num_sent, last, "SCHED-TERM-8")
-        del self._active[request_id]
+        last = self._last[request_id]
+        final = _pack_unsent(request_id, request.block_hashes, num_sent, last, "SCHED-TERM-8")
+        del self._num_sent[request_id], self._last[request_id]
         self._ended[request_id] = final
         self._lineup = None
 
     def reset(self) -> None:
         """Start the next generation; forget active requests and undelivered events. O(1) and what is freed."""
         self._generation += 1
-        self._active = {}
+        self._num_sent = {}
+        self._last = {}
         self._ended = {}
         self._lineup = None
 
-    def _line_up(
-        self, ids: tuple[str, ...], scheduled: Mapping[str, int]
-    ) -> tuple[_Lineup, Roster, list[str]]:
+    def _line_up(self, scheduled: Mapping[str, int]) -> tuple[_Lineup, _Batch, Sequence[str]]:
         """The active and the starting requests, the batch, and those that start.
 
-        One comparison of ids if none started or ended since the last step and the batch is the same; else
-        O(active + scheduled requests).
+        A comparison of ids if the batch is one of the latest and no request ended since; else O(active +
+        scheduled requests).
         """
-        lineup, roster = self._lineup, self._roster
-        if lineup is not None and ids == roster.ids:
-            return lineup, roster, []
-        active = self._active
-        starting = [] if scheduled.keys() <= active.keys() else [name for name in ids if name not in active]
+        ids = tuple(scheduled)
+        lineup, active = self._lineup, self._num_sent
+        if lineup is not None:
+            for batch in lineup.recent:
+                if batch.names == ids:
+                    return lineup, batch, ()
+        names = tuple(active) if lineup is None else lineup.everyone.names
+        starting: Sequence[str] = ()
+        if ids[: len(names)] == names:  # the common order: all that run, then those that start
+            starting = ids[len(names) :]
+        elif not scheduled.keys() <= active.keys():
+            starting = [name for name in ids if name not in active]
         if lineup is None or starting:
-            sent = [*active.values(), *repeat(_NOTHING_SENT, len(starting))]
-            lineup = _Lineup((*active, *starting), sent)
-        return lineup, Roster(lineup.names if lineup.names == ids else ids), starting
+            nothing = len(starting)
+            num_sent, last = [*active.values(), *[0] * nothing], [*self._last.values(), *[b""] * nothing]
+            recent = [] if lineup is None else lineup.recent
+            lineup = _Lineup((*names, *starting), num_sent, last, recent)
+        return lineup, lineup.everyone if lineup.everyone.names == ids else _Batch(ids), starting
 
-    def _commit(self, lineup: _Lineup, starting: list[str], progress: list[tuple[int, int, bytes]]) -> None:
+    def _commit(
+        self,
+        lineup: _Lineup,
+        batch: _Batch,
+        starting: Sequence[str],
+        progress: list[tuple[int, str, int, bytes]],
+    ) -> None:
         """Count requests as active and hashes as sent. O(both)."""
-        active = self._active
+        active, last = self._num_sent, self._last
         for name in starting:
-            active[name] = _NOTHING_SENT
-        for index, num_hashes, last in progress:
-            lineup.num_sent[index] = num_hashes
-            lineup.last[index] = last
-            active[lineup.names[index]] = num_hashes, last
+            active[name] = 0
+            last[name] = b""
+        for index, name, num_hashes, newest in progress:
+            lineup.num_sent[index] = active[name] = num_hashes
+            lineup.last[index] = last[name] = newest
+        if batch not in lineup.recent:
+            lineup.recent = [batch, *lineup.recent[: _NUM_RECENT - 1]]
         self._lineup = lineup
 
     def _deliver(
-        self, starts: EmitStarts, new: list[tuple[str, bytes, int]], scheduled: Mapping[str, int]
+        self, starts: EmitStarts, new: HashColumns, scheduled: Mapping[str, int]
     ) -> AuxOutputConnectorMetadata:
         """Add the terminal events and empty their queue. O(events)."""
         ended, self._ended = self._ended, {}
-        apart: dict[str, PackedBlockHashes] = {}
+        apart: HashColumns = [], [], []
         for request_id, final in ended.items():
-            if final is None:
-                continue
-            if request_id in scheduled:
-                # It runs again, and the entry belongs to the activation that starts (SCHED-RESTART-2, -3).
-                apart[request_id] = PackedBlockHashes(*final)
-            else:
-                new.append((request_id, *final))
-        return AuxOutputConnectorMetadata(self._generation, starts, NewHashes(new), tuple(ended), apart)
+            if final is not None:
+                # If it runs again, its entry belongs to the activation that starts (SCHED-RESTART-2, -3).
+                _append(apart if request_id in scheduled else new, request_id, final)
+        return AuxOutputConnectorMetadata(
+            self._generation, starts, NewHashes(*new), tuple(ended), NewHashes(*apart)
+        )
 
     def _check(self) -> None:
         """Prove the invariants, for tests. O(active requests).
@@ -226,18 +257,19 @@ class AuxOutputSchedulerConnector:
         Raises:
             RuntimeError: one does not hold.
         """
-        _require(self._ended.keys().isdisjoint(self._active), "a request is active and ended")
-        for name, (num_sent, last) in self._active.items():
+        active, last = self._num_sent, self._last
+        _require(self._ended.keys().isdisjoint(active), "a request is active and ended")
+        _require(list(active) == list(last), "counts and last hashes are not of the same requests")
+        for name, num_sent in active.items():
             _require(num_sent >= 0, f"{name} has a negative count")
-            _require((num_sent == 0) == (last == b""), f"{name}: count and last hash do not agree")
+            _require((num_sent == 0) == (last[name] == b""), f"{name}: count and last hash do not agree")
         lineup = self._lineup
         if lineup is not None:
-            sent = zip(lineup.num_sent, lineup.last, strict=True)
-            lined_up = dict(zip(lineup.names, sent, strict=True))
-            _require(lined_up == self._active, "the lineup is not the active requests")
-            _require(
-                self._active.keys() >= set(self._roster.ids), "a request of the last batch is not active"
-            )
+            sent = tuple(active), list(active.values()), list(last.values())
+            lined_up = lineup.everyone.names, lineup.num_sent, lineup.last
+            _require(lined_up == sent, "the lineup is not the active requests")
+            for batch in lineup.recent:
+                _require(active.keys() >= set(batch.names), "a request of a recent batch is not active")
 
 
 def _emit_starts_0_31(requests: Sequence[Request]) -> list[int]:
@@ -259,10 +291,9 @@ def _emit_starts_0_32(requests: Sequence[Request]) -> list[int]:
     """
     return [
         num_tokens - 1
-        if num_tokens > request.num_prompt_tokens and request.sampling_params is not None
+        if (num_tokens := request.num_tokens) > request.num_prompt_tokens
         else _kernel.emit_start_clamped(_prompt_start(request), request.num_prompt_tokens, 0, num_tokens)
         for request in requests
-        for num_tokens in (request.num_tokens,)
     ]
 
 
@@ -272,6 +303,12 @@ def _prompt_start(request: Request) -> int:
         problem = "it has no sampling parameters and so no prompt start"
         raise ProtocolViolation("SCHED-EMIT-1", request.request_id, problem)
     return params.routed_experts_prompt_start
+
+
+def _require_sampling(names: Sequence[str], requests: Mapping[str, Request]) -> None:
+    """Refuse a start without sampling parameters, even if the prompt start is not needed. O(names)."""
+    for name in names:
+        _prompt_start(requests[name])
 
 
 _EMIT_STARTS: dict[str, Callable[[Sequence[Request]], list[int]]] = {
@@ -288,22 +325,22 @@ def _finder(names: tuple[str, ...]) -> Callable[[Mapping[str, Request]], tuple[R
 
 
 def _look_up(
-    lineup: _Lineup, requests: Mapping[str, Request], scheduled: Mapping[str, int]
+    batch: _Batch, requests: Mapping[str, Request], scheduled: Mapping[str, int]
 ) -> tuple[Request, ...]:
-    """The engine's requests of a lineup, or a refusal that names one it does not know."""
+    """The engine's requests of a batch, or a refusal that names one it does not know."""
     try:
-        return lineup.find(requests)
+        return batch.find(requests)
     except KeyError:
-        missing = next(name for name in lineup.names if name not in requests)
+        missing = next(name for name in batch.names if name not in requests)
         clause = "SCHED-META-1" if missing in scheduled else "SCHED-HASH-6"
         raise ProtocolViolation(clause, missing, "it is not among the engine's requests") from None
 
 
-def _changed(requests: Sequence[Request], lineup: _Lineup) -> list[int]:
-    """Positions at which a hash list is not, at first sight, just what was sent. O(requests)."""
+def _changed(requests: Sequence[Request], lineup: _Lineup) -> list[tuple[int, Sequence[bytes], int, bytes]]:
+    """Position, hash list and what was sent, of lists that are not, at first sight, just that. O(requests)."""
     lists = [request.block_hashes for request in requests]
     return [
-        index
+        (index, block_hashes, num_sent, last)
         for index, block_hashes, num_sent, last in zip(count(), lists, lineup.num_sent, lineup.last)
         if len(block_hashes) != num_sent or (num_sent and block_hashes[-1] is not last)
     ]
@@ -326,15 +363,23 @@ def _pack_unsent(
     if not unsent:
         return None
     fresh = block_hashes[num_sent:] if num_sent else block_hashes
-    size = len(fresh[0])
+    data, size = b"".join(fresh), len(fresh[0])
     if (
         not size
         or (num_sent and size != len(last))
-        or (unsent > 1 and countOf(map(len, fresh), size) != unsent)
+        or len(data) != unsent * size
+        or (1 < unsent <= _NUM_EXACT and countOf(map(len, fresh), size) != unsent)
     ):
         problem = f"hashes [{num_sent}, {len(block_hashes)}) are not all of one length above 0"
         raise ProtocolViolation("SCHED-HASH-10", request_id, problem)
-    return b"".join(fresh), size
+    return data, size
+
+
+def _append(columns: HashColumns, request_id: str, packed: tuple[bytes, int]) -> None:
+    names, data, sizes = columns
+    names.append(request_id)
+    data.append(packed[0])
+    sizes.append(packed[1])
 
 
 def _misplaced(request: Request, output: AuxRequestOutput, accepted: int) -> ProtocolViolation:

@@ -64,9 +64,10 @@ def test_emit_starts_read_like_a_dictionary() -> None:
 
 
 def test_new_hashes_read_like_a_dictionary() -> None:
-    expect(NewHashes(()), {})
-    expect(pickle.loads(pickle.dumps(NewHashes(()))), {})
-    hashes = NewHashes([("B", b"xxyy", 2), ("A", b"zz", 2)])
+    empty = NewHashes([], [], [])
+    expect(empty, {})
+    expect(pickle.loads(pickle.dumps(empty)), {})
+    hashes = NewHashes(["B", "A"], [b"xxyy", b"zz"], [2, 2])
     expect({name: list(packed) for name, packed in hashes.items()}, {"B": [b"xx", b"yy"], "A": [b"zz"]})
     expect([list(hashes), len(hashes), list(hashes["A"])], [["B", "A"], 2, [b"zz"]])
     if "PackedBlockHashes" not in repr(hashes):
@@ -82,6 +83,6 @@ def test_a_batch_is_joined_once() -> None:
 def test_the_invariant_check_can_fail() -> None:
     connector = AuxOutputSchedulerConnector()
     connector._check()
-    connector._active["A"] = (1, b"")
+    connector._num_sent["A"], connector._last["A"] = 1, b""
     with pytest.raises(RuntimeError, match="count and last hash"):
         connector._check()
