@@ -1,7 +1,8 @@
 """The clause registry: every rule of the protocol has an id, a level, profiles, one sentence and a source.
 
 Refusals, cases, known findings, known-bad targets, failure messages and docs cite these ids. Ids are never
-reused. ``Component`` groups them: SCHED is the scheduler connector, WIRE what travels to the worker.
+reused. Their first part is the component: SCHED is the scheduler connector, WIRE what travels to the worker, WORK
+the worker connector, STORE its store, ROW what the engine gets in the end.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ class Clause(NamedTuple):
 
     @property
     def component(self) -> str:
-        """``SCHED`` or ``WIRE``."""
+        """``SCHED``, ``WIRE``, ``WORK``, ``STORE`` or ``ROW``."""
         return self.id.split("-")[0]
 
 
 _PAGE = "vLLM 0.31.0 API page, connector"
 _ENGINE = "vLLM 0.31.0 v1/core/sched/scheduler.py"
+_WORKER = "vLLM 0.31.0 worker connector"
 
 # One row per line: these are read as a table.
 # fmt: off
@@ -103,6 +105,33 @@ _CLAUSES = (
     Clause("WIRE-HASH-3", "MUST", "Packed data that is not a multiple of the item size is refused.", "wrong lengths must not become wrong keys"),
     Clause("WIRE-HASH-4", "MUST", "Empty data iterates to nothing.", f"{_PAGE}.PackedBlockHashes"),
     Clause("WIRE-META-1", "MUST", "Metadata survives pickling: the worker process reads what the scheduler wrote.", f"{_ENGINE} schedule, executor message queue"),
+    # What the worker accepts before a step.
+    Clause("WORK-BEGIN-1", "MUST", "No request both runs and ends in one step.", f"{_WORKER}.begin_step"),
+    Clause("WORK-BEGIN-2", "MUST", "The generation never goes back.", f"{_WORKER}.begin_step"),
+    Clause("WORK-BEGIN-3", "MUST", "A new generation begins with no step in flight.", f"{_WORKER}.begin_step"),
+    Clause("WORK-BEGIN-4", "MUST", "The emit start of a known request with nothing in flight is not beyond its emit cursor.", f"{_WORKER}.begin_step"),
+    Clause("WORK-KEYS-1", "MUST", "The worker's keys of a live request are a prefix of its hash list.", "a key names the token prefix of its block"),
+    # What it does with a step's rows.
+    Clause("WORK-STEP-1", "MUST", "A prepared step is in flight until it is processed; steps are processed in launch order.", f"{_WORKER}.prepare_output"),
+    Clause("WORK-CAPTURE-1", "MUST", "Rows of rejected drafts are dropped.", f"{_WORKER}.process_output"),
+    Clause("WORK-CAPTURE-2", "MUST", "Capture never goes back behind what was captured.", f"{_WORKER}.process_output"),
+    Clause("WORK-CAPTURE-3", "MUST", "Capture skips only positions that an earlier step had scheduled; the rows attach at the capture cursor.", f"{_WORKER}.process_output"),
+    Clause("WORK-CAPTURE-4", "MUST", "The first capture of an activation starts at a block boundary.", f"{_WORKER}.process_output"),
+    Clause("WORK-PUBLISH-1", "MUST", "A full block is published once its key is known, and waits until then; all of a step is published before anything is emitted.", f"{_WORKER}.process_output"),
+    Clause("WORK-EMIT-1", "MUST", "A request that sampled is returned the rows from its emit cursor to the step's accepted end, each once.", f"{_WORKER}.process_output"),
+    Clause("WORK-EMIT-2", "MUST", "Rows that the step itself computed come from it, others from stored blocks and the tail.", f"{_WORKER}.process_output"),
+    Clause("WORK-EMIT-3", "MUST", "Rows to be returned are in the step, in the store or in the tail.", f"{_WORKER}.process_output"),
+    Clause("WORK-TEAR-1", "MUST", "A request that ended is torn down when its last step in flight was processed, its keys released last first.", f"{_WORKER}.process_output"),
+    Clause("WORK-TEAR-2", "MUST", "After its terminal event and its last step the worker keeps nothing of a request.", f"{_WORKER}.process_output"),
+    # The store.
+    Clause("STORE-PUT-1", "MUST", "An object is written once; writing its key again keeps the first rows.", "vLLM 0.31.0 store"),
+    Clause("STORE-PUT-2", "MUST", "The store never holds more objects than it may.", "vLLM 0.31.0 store"),
+    Clause("STORE-PUT-3", "MUST", "The oldest unreferenced objects make room, none of the batch; a batch that cannot fit leaves the store as it was.", "vLLM 0.31.0 store"),
+    Clause("STORE-PUT-4", "MUST", "A key is released as often as it was retained, not more.", "vLLM 0.31.0 store"),
+    Clause("STORE-READ-1", "MUST", "Reading a block that is not stored fails; no other rows take its place.", "vLLM 0.31.0 store"),
+    Clause("STORE-REF-1", "MUST", "The store's references are those of the requests that live in the worker.", "vLLM 0.31.0 store"),
+    # What the engine gets in the end.
+    Clause("ROW-EXACT-1", "MUST", "A row returned for a position is of a computation of the same token prefix, in the same generation.", "what a trainer replays"),
 )
 # fmt: on
 
@@ -110,6 +139,10 @@ CLAUSES: dict[str, Clause] = {clause.id: clause for clause in _CLAUSES}
 """Every clause by id, in reading order."""
 
 
-def in_profile(profile: str) -> tuple[Clause, ...]:
-    """The clauses that hold in one profile, in reading order."""
-    return tuple(clause for clause in _CLAUSES if profile in clause.profiles)
+SCHEDULER = ("SCHED", "WIRE")
+"""The components that a scheduler connector answers for."""
+
+
+def in_profile(profile: str, components: tuple[str, ...] = SCHEDULER) -> tuple[Clause, ...]:
+    """The clauses of some components that hold in one profile, in reading order."""
+    return tuple(c for c in _CLAUSES if profile in c.profiles and c.component in components)

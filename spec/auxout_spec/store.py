@@ -36,7 +36,7 @@ def put(
     retain: tuple[Key, ...] = (),
     release: tuple[Key, ...] = (),
 ) -> StoreState | Refusal:
-    """Write objects and move references, or leave the store as it was (STORE-PUT-1 to -4).
+    """Write objects and move references, or leave the store as it was (STORE-PUT-1 to STORE-PUT-4).
 
     Args:
         capacity: the most objects the store may hold.

@@ -75,20 +75,14 @@ _Requests = dict[RequestId, WorkerRequest]
 
 
 def begin_step(limits: Limits, state: WorkerState, metadata: Metadata) -> tuple[WorkerState, Refusal | None]:
-    """Take in one step's metadata, before its forward pass (WORK-BEGIN).
+    """Take in one step's metadata, before its forward pass (WORK-BEGIN-1 to WORK-BEGIN-4).
 
     A refusal leaves the state as it was.
     """
     refusal = _unacceptable(state, metadata)
     if refusal is not None:
         return state, refusal
-    release: tuple[Key, ...] = ()
-    requests: _Requests = dict(state.requests)
-    if metadata.generation > state.generation:
-        release = tuple(
-            key for request in requests.values() for key in _keys_backwards(state.generation, request)
-        )
-        requests = {}
+    requests, release = _namespace(state, metadata.generation)
     for request_id, emit_start in metadata.requests:
         requests.setdefault(request_id, WorkerRequest(emit_start))
     retain: list[Key] = []
@@ -99,12 +93,20 @@ def begin_step(limits: Limits, state: WorkerState, metadata: Metadata) -> tuple[
         requests[request_id] = requests[request_id]._replace(finished=True)
     objects = _publish(metadata.generation, requests)
     ended = [name for name, request in requests.items() if request.finished and not request.num_in_flight]
-    release += tuple(key for name in ended for key in _keys_backwards(metadata.generation, requests[name]))
-    written = store.put(state.store, limits.capacity, objects, tuple(retain), release)
+    release += [key for name in ended for key in _keys_backwards(metadata.generation, requests[name])]
+    written = store.put(state.store, limits.capacity, objects, tuple(retain), tuple(release))
     if isinstance(written, Refusal):
         return state, written
     kept = {name: request for name, request in requests.items() if name not in ended}
     return WorkerState(metadata.generation, _sorted(kept), state.in_flight, written), None
+
+
+def _namespace(state: WorkerState, generation: int) -> tuple[_Requests, list[Key]]:
+    """The requests that live on in a generation, and the keys that the others held."""
+    requests: _Requests = dict(state.requests)
+    if generation == state.generation:
+        return requests, []
+    return {}, [key for request in requests.values() for key in _keys_backwards(state.generation, request)]
 
 
 def prepare_output(state: WorkerState, request_ids: tuple[RequestId, ...]) -> WorkerState:
@@ -119,7 +121,7 @@ def prepare_output(state: WorkerState, request_ids: tuple[RequestId, ...]) -> Wo
 def process_output(
     limits: Limits, state: WorkerState, parts: tuple[Part, ...]
 ) -> tuple[WorkerState, Outputs | Refusal]:
-    """Store the oldest step's rows, then return what its requests are due (WORK-CAPTURE, WORK-EMIT).
+    """Store the oldest step's rows, then return what its requests are due (WORK-EMIT-1).
 
     The whole step is published before anything is returned, since a request may read what another has just
     written. A refusal leaves the state as it was.
@@ -147,7 +149,7 @@ def process_output(
 
 
 def _unacceptable(state: WorkerState, metadata: Metadata) -> Refusal | None:
-    """Why metadata cannot be taken in (WORK-BEGIN-1 to -4)."""
+    """Why metadata cannot be taken in."""
     both = {name for name, _ in metadata.requests} & set(metadata.finished_requests)
     if both:
         return Refusal("WORK-BEGIN-1", f"{', '.join(sorted(both))} runs and ends in one step")
@@ -171,7 +173,7 @@ def _unacceptable(state: WorkerState, metadata: Metadata) -> Refusal | None:
 
 
 def _capture(limits: Limits, request: WorkerRequest, part: Part) -> WorkerRequest | Refusal:
-    """Append a part's accepted rows at the capture cursor (WORK-CAPTURE-1 to -4)."""
+    """Append a part's accepted rows at the capture cursor (WORK-CAPTURE-1 to WORK-CAPTURE-4)."""
     name, start = part.request_id, part.token_start
     cursor = request.capture_cursor if request.capture_cursor >= 0 else start
     if start < cursor:
@@ -214,7 +216,7 @@ def _publish(generation: int, requests: _Requests) -> tuple[tuple[Key, Block], .
 def _emitted(
     limits: Limits, generation: int, held: StoreState, request: WorkerRequest, part: Part
 ) -> tuple[StoreState, tuple[Row, ...] | Refusal]:
-    """The rows from the emit to the capture cursor, from the step or from store and tail (WORK-EMIT-2, -3)."""
+    """The rows from the emit to the capture cursor, from the step or from store and tail (WORK-EMIT-2, WORK-EMIT-3)."""
     start, end = request.emit_cursor, request.capture_cursor
     accepted = part.rows[: len(part.rows) - part.num_rejected]
     if start >= end - len(accepted):

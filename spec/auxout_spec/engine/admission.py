@@ -130,6 +130,7 @@ def _advance(
         num_in_flight_tokens=request.num_in_flight_tokens + num_tokens,
         num_output_placeholders=request.num_output_placeholders + (1 + drafts if samples else 0),
         num_launches=request.num_launches + 1,
+        has_drafts=request.has_drafts or samples,
     )
     fresh = fresh_blocks(state, request, entry, metadata.generation, config.block_size)
     return state.with_request(request)._replace(resident=(*state.resident, *fresh)), entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..calls import Call, RequestFinished, TakeOutput
-from ..values import Outputs, RequestOutput, Result, Rows
+from ..values import Outputs, Refusal, RequestOutput, Result, Rows
 from . import worker_side
 from .arrival import next_turn
 from .events import Land
@@ -135,7 +135,8 @@ def _deliver(
             return state.with_request(request)
         request = state.request(entry.request_id)
         assert request is not None  # the record before its turn ended
-    call(RequestFinished(view(request, finished=True)))
+    if isinstance(call(RequestFinished(view(request, finished=True))), Refusal):
+        return state
     return state._replace(
         requests=tuple(r for r in state.requests if r.request_id != entry.request_id),
         preempted=state.preempted - {entry.request_id},
@@ -183,6 +184,7 @@ def _end_turn(config: EngineConfig, session: EngineRequest) -> EngineRequest | N
         drop_stale_output=True,
         num_stale_output_tokens=session.num_in_flight_tokens,
         num_output_placeholders=0,
+        has_drafts=False,
     )
     if not session.queue:
         return session._replace(status="waiting_for_chunk")

@@ -29,8 +29,7 @@ def most_tokens(config: EngineConfig, state: EngineState, request: EngineRequest
 
 def takes_drafts(request: EngineRequest) -> bool:
     """Whether the request decodes, so that draft tokens may be scheduled with it."""
-    decodes = request.num_uncomputed_tokens == 1 and request.num_computed_tokens > 0
-    return decodes and request.activation >= 0
+    return request.has_drafts and request.num_uncomputed_tokens == 1
 
 
 def reaches_maximum(request: EngineRequest) -> bool:

@@ -95,7 +95,7 @@ def _forgotten(state: EngineState, request: EngineRequest) -> EngineRequest:
     if request.activation < 0:
         return request
     rows = activation_of(state, request.request_id, request.activation).rows
-    return request._replace(activation=-1, kept_rows=rows)
+    return request._replace(activation=-1, kept_rows=rows, has_drafts=False)
 
 
 def _preempted(
@@ -114,5 +114,6 @@ def _preempted(
             num_stale_output_tokens=request.num_in_flight_tokens,
             drop_stale_output=drop or dropped,
             activation=-1,
+            has_drafts=False,
         )
     )

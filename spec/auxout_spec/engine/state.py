@@ -60,6 +60,8 @@ class EngineRequest(NamedTuple):
     num_in_flight_tokens: int = 0
     num_stale_output_tokens: int = 0
     drop_stale_output: bool = False
+    has_drafts: bool = False
+    """A step of this activation samples, so draft tokens may follow it."""
     queue: tuple[Chunk | None, ...] = ()
     """Chunks that arrived while the turn ran; None closes the session."""
     activation: int = -1

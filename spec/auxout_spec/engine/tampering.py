@@ -23,6 +23,9 @@ def tamper(
     if event.kind in HASH_KINDS and request is not None:
         sent = dict(state.connector.active).get(event.request, NOTHING_SENT).num_hashes
         have = sent if event.kind == "replace_hash" else len(request.block_hashes)
+        # The first and only hash has no other to differ from.
+        alone = event.kind == "mix_lengths" and not sent and have == 1
+        require(not alone, "ENV-TAMPER-1", f"{event.request} has one hash only")
         require(
             0 <= event.amount < have, "ENV-TAMPER-1", f"{event.request} has no such block hash {event.amount}"
         )

@@ -1,0 +1,63 @@
+"""What must hold in every state, whatever happened before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from ..engine import EngineConfig, EngineState
+
+
+class Broken(NamedTuple):
+    """A property that does not hold."""
+
+    clause: str
+    message: str
+
+
+def broken_property(config: EngineConfig, engine: EngineState) -> Broken | None:
+    """The first property that a state breaks."""
+    if engine.problem is not None:
+        return Broken(*engine.problem)
+    if config.limits is None:
+        return None
+    return _keys(engine) or _references(engine) or _capacity(config, engine) or _idle(engine)
+
+
+def _keys(engine: EngineState) -> Broken | None:
+    """The worker's keys of a live request are a prefix of its hash list (WORK-KEYS-1)."""
+    if engine.worker.generation != engine.connector.generation:
+        return None
+    active = dict(engine.connector.active)
+    ended = {request_id for request_id, _ in engine.connector.ended}
+    for name, kept in engine.worker.requests:
+        request = engine.request(name)
+        if request is None or name not in active or name in ended or kept.finished:
+            continue
+        if kept.keys != request.block_hashes[: len(kept.keys)]:
+            return Broken("WORK-KEYS-1", f"the worker's keys of {name} are not a prefix of its hashes")
+    return None
+
+
+def _references(engine: EngineState) -> Broken | None:
+    """The store's references are those of the worker's live requests (STORE-REF-1)."""
+    generation = engine.worker.generation
+    owed = Counter((generation, key) for _, kept in engine.worker.requests for key in kept.keys)
+    if dict(owed) != dict(engine.worker.store.references):
+        return Broken("STORE-REF-1", "the store's references are not those of the worker's requests")
+    return None
+
+
+def _capacity(config: EngineConfig, engine: EngineState) -> Broken | None:
+    """The store holds no more than it may (STORE-PUT-2)."""
+    limit = config.limits.capacity if config.limits is not None else 0
+    held = len(engine.worker.store.objects)
+    return Broken("STORE-PUT-2", f"the store holds {held} objects of {limit}") if held > limit else None
+
+
+def _idle(engine: EngineState) -> Broken | None:
+    """When every request has ended and its event was delivered, the worker keeps nothing of any (WORK-TEAR-2)."""
+    busy = engine.requests or engine.in_flight or engine.connector.ended or engine.connector.active
+    if busy or engine.worker.generation != engine.connector.generation or not engine.worker.requests:
+        return None
+    return Broken("WORK-TEAR-2", "the worker keeps requests that have ended")
