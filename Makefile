@@ -38,9 +38,10 @@ symbolic: $(call needs,symbolic)  ## prove the integer kernel with CrossHair
 bench: $(VENV)/installed-dev  ## measure the implementation against its baselines
 	$(BIN)/python tests/perf/bench.py
 
-coverage: $(VENV)/installed-dev  ## run the tests under branch coverage
+coverage: $(VENV)/installed-dev  ## run the tests, and judge ours, under branch coverage
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run $(BIN)/auxout smoke reference impl
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

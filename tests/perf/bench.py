@@ -13,11 +13,11 @@ from types import ModuleType
 
 import matplotlib as mpl
 import numpy as np
+from timing import Comparison, compare
+from workloads import decode, dumps, loads, pickled_size, prefill, request_finished, take_output
 
 import auxout.connector
 from auxout_conformance.targets import loading, wheels
-from timing import Comparison, compare
-from workloads import decode, dumps, loads, pickled_size, prefill, request_finished, take_output
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SIZES = (32, 256, 1024, 4096)
@@ -62,8 +62,9 @@ def _page(results: list[Comparison], original: ModuleType, release: str) -> str:
     lines = [
         "# Scheduler connector: ours against the released one",
         "",
-        f"Made by `make bench` (original: vLLM {release}; Python {platform.python_version()}, numpy {np.__version__},"
-        f" {platform.machine()}). Both run in one process, interleaved in random order. Times are microseconds of",
+        f"Made by `make bench` (original: vLLM {release}; Python {platform.python_version()},",
+        f"numpy {np.__version__}, {platform.machine()}).",
+        "Both run in one process, interleaved in random order. Times are microseconds of",
         "wall time as median (p10 to p90) of the kept samples; a sample in which the thread was switched out is set",
         "aside, and the kept share of each side is shown. Ratios above 1 mean that ours is faster; the processor",
         "time of all threads uses every sample. Sizes are those of one pickled decode step.",
@@ -74,10 +75,12 @@ def _page(results: list[Comparison], original: ModuleType, release: str) -> str:
     for c in results:
         wall = "refused" if c.wall_ratio is None else f"{c.wall_ratio:.2f}"
         kept = f"{c.original.kept:.0%} / {c.ours.kept:.0%}"
-        lines.append(f"| {c.name} | {_spread(c.original.spread)} | {_spread(c.ours.spread)} | {wall} | {c.cpu_ratio:.2f} | {kept} |")
+        sides = f"{_spread(c.original.spread)} | {_spread(c.ours.spread)}"
+        lines.append(f"| {c.name} | {sides} | {wall} | {c.cpu_ratio:.2f} | {kept} |")
     lines += ["", "| pickled metadata, bytes | original | ours |", "| --- | ---: | ---: |"]
     for size in SIZES:
-        lines.append(f"| {size} requests | {pickled_size(original, size):,} | {pickled_size(auxout.connector, size):,} |")
+        theirs, ours = pickled_size(original, size), pickled_size(auxout.connector, size)
+        lines.append(f"| {size} requests | {theirs:,} | {ours:,} |")
     return "\n".join([*lines, "", "![CPU ratios](benchmark.svg)", ""])
 
 

@@ -52,7 +52,9 @@ class Comparison:
     @property
     def wall_ratio(self) -> float | None:
         """Median wall time of the original over ours; None when the kept samples do not compare."""
-        if abs(self.original.kept - self.ours.kept) > MAX_KEPT_GAP or not (self.original.wall and self.ours.wall):
+        if abs(self.original.kept - self.ours.kept) > MAX_KEPT_GAP or not (
+            self.original.wall and self.ours.wall
+        ):
             return None
         return median(self.original.wall) / median(self.ours.wall)
 

@@ -113,7 +113,8 @@ def take_output(num_requests: int) -> Workload:
             for request in requests.values():
                 request.append()
             worker_output = {
-                name: module.AuxRequestOutput(request.num_tokens - 2, rows) for name, request in requests.items()
+                name: module.AuxRequestOutput(request.num_tokens - 2, rows)
+                for name, request in requests.items()
             }
             taken = list(requests.values())
 
@@ -195,5 +196,7 @@ def _running(module: ModuleType, num_requests: int) -> tuple[Any, dict[str, Requ
     for request in requests.values():
         request.append()
     connector = module.AuxOutputSchedulerConnector()
-    connector.build_connector_meta(SimpleNamespace(num_scheduled_tokens=dict.fromkeys(requests, 64)), requests)
+    connector.build_connector_meta(
+        SimpleNamespace(num_scheduled_tokens=dict.fromkeys(requests, 64)), requests
+    )
     return connector, requests
