@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from functools import cache
 from importlib import resources
 from types import ModuleType
 
@@ -45,12 +46,14 @@ def load(name: str) -> ModuleType:
     return module
 
 
+@cache
 def mutated_source(name: str) -> str:
     """The source of one known-bad connector."""
     entries = {entry.name: entry for entry in KNOWN_BAD}
     return edited(reference_source(), entries[name].edits)
 
 
+@cache
 def reference_source() -> str:
     """The source of the reference connector."""
     return resources.files(_PACKAGE).joinpath(_FILE).read_text(encoding="utf-8")
