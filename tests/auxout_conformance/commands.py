@@ -20,7 +20,7 @@ from .mistakes import UserMistake, check_clause, check_profile, did_you_mean
 from .screen import STYLES, Display, Screen, progress_display
 from .targets import Target, list_targets, resolve
 from .targets.adapter import TargetError
-from .verdicts import Report, Suite, Verdict
+from .verdicts import Interrupted, Report, Suite, Verdict
 
 _WORST_FIRST = (Verdict.VIOLATION, Verdict.BROKEN, Verdict.INCOMPLETE, Verdict.CONFORM)
 """Whose exit code wins: a violation is an answer, and a target that broke must not hide it."""
@@ -135,18 +135,20 @@ def _resolve(name: str, profile: str | None) -> Target:
 def _judge(targets: Sequence[Target], args: argparse.Namespace, suite: Suite) -> tuple[list[Report], bool]:
     """The reports, and whether Ctrl-C cut them short; then the targets left over read as incomplete."""
     reports: list[Report] = []
+    interrupted = False
     with progress_display() as display:
-        for target in targets:
-            judged = _judge_one(target, args, suite, display)
-            if judged is None:
-                break
-            reports.append(judged)
+        try:
+            reports.extend(_judge_one(target, args, suite, display) for target in targets)
+        except Interrupted as stopped:
+            reports.append(stopped.report)
+            interrupted = True
+        except KeyboardInterrupt:
+            interrupted = True
     left = targets[len(reports) :]
-    return [*reports, *(_interrupted(target, suite) for target in left)], bool(left)
+    return [*reports, *(_interrupted(target, suite) for target in left)], interrupted
 
 
-def _judge_one(target: Target, args: argparse.Namespace, suite: Suite, display: Display) -> Report | None:
-    """One target's report; nothing if Ctrl-C came first."""
+def _judge_one(target: Target, args: argparse.Namespace, suite: Suite, display: Display) -> Report:
     try:
         return runner.judge(
             target.name,
@@ -157,8 +159,6 @@ def _judge_one(target: Target, args: argparse.Namespace, suite: Suite, display: 
             stop_first=getattr(args, "stop_first", False),
             progress=display.show,
         )
-    except KeyboardInterrupt:
-        return None
     except TargetError as error:
         raise UserMistake(str(error)) from None
 

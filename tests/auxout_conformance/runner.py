@@ -21,7 +21,7 @@ from .known import Finding, findings_of
 from .machine import Tally, search
 from .shrinking import Shrinker
 from .targets import Target, resolve
-from .verdicts import ClauseResult, Progress, Report, Suite, Verdict, Violation
+from .verdicts import ClauseResult, Interrupted, Progress, Report, Suite, Verdict, Violation
 
 EXAMPLES: dict[Suite, int] = {"smoke": 60, "default": 300, "deep": 5000}
 """Random scenarios of each suite."""
@@ -123,6 +123,8 @@ class Judgement:
         """Known findings that occurred again."""
         self.reason = ""
         self.advice: dict[str, str] = {}
+        self.held: set[str] = set()
+        """Clauses of which a case passed."""
         self.tally = Tally()
         self.num_calls = 0
         self._started = time.monotonic()
@@ -130,22 +132,23 @@ class Judgement:
     def run(self) -> Report:
         """Everything, in order of cost; what breaks the target ends it."""
         self._selfcheck()
+        host: Host | None = None
         try:
             host = open_host(self.target)
-        except TargetBroken as error:
-            self.reason = str(error)
-            return self._report(broken=True)
-        try:
             for phase in (self._cases, self._known_findings, self._optimized, self._random):
                 phase(host)
                 if self.stop_first and self.violations:
                     break
         except TargetBroken as error:
             self.reason = str(error)
-            return self._report(broken=True)
+            return self._report(Verdict.BROKEN)
+        except KeyboardInterrupt:
+            self.reason = "interrupted before every check was made"
+            raise Interrupted(self._report(Verdict.INCOMPLETE)) from None
         finally:
-            host.close()
-        return self._report(broken=False)
+            if host is not None:
+                host.close()
+        return self._report(Verdict.CONFORM)
 
     def _selfcheck(self) -> None:
         counted = self._counter("checking the judge", len(all_cases()))
@@ -163,10 +166,12 @@ class Judgement:
             self.num_calls += done.num_calls
             self._advise(done.advice)
             counted()
-            if failure is not None:
-                self._found(host, case.scenario, failure, f"case {case.name}")
-                if self.stop_first:
-                    return
+            if failure is None:
+                self.held.add(case.clause)
+                continue
+            self._found(host, case.scenario, failure, f"case {case.name}")
+            if self.stop_first:
+                return
 
     def _known_findings(self, host: Host) -> None:
         """Show each known finding again; only under the release's own profile are its scenarios possible."""
@@ -277,12 +282,11 @@ class Judgement:
 
         return count
 
-    def _report(self, broken: bool) -> Report:
-        verdict = Verdict.CONFORM
-        if self.violations or (self.reason and not broken):
+    def _report(self, verdict: Verdict) -> Report:
+        """The report; a violation found shows whatever else happened."""
+        stale = verdict is Verdict.CONFORM and self.reason
+        if self.violations or stale:
             verdict = Verdict.VIOLATION
-        elif broken:
-            verdict = Verdict.BROKEN
         return Report(
             target=self.target.name,
             version=self.target.version,
@@ -290,7 +294,7 @@ class Judgement:
             suite=self.suite,
             seed=self.seed or 0,
             verdict=verdict,
-            clauses=self._clause_results(broken),
+            clauses=self._clause_results(broken=verdict is Verdict.BROKEN),
             violations=tuple(self.violations),
             known=tuple(self.shown),
             reason=self.reason,
@@ -309,7 +313,8 @@ class Judgement:
         results: list[ClauseResult] = []
         for clause in in_profile(self.target.profile):
             checks = sum(case.clause == clause.id for case in self.cases)
-            status = "not judged" if broken else "holds"
+            # A clause whose every case failed, on whatever clause, was never seen to hold.
+            status = "holds" if clause.id in self.held and not broken else "not judged"
             if clause.id in violated:
                 status = "violated"
             elif clause.id in known:

@@ -93,6 +93,14 @@ class Report:
         return self.verdict.exit_code
 
 
+class Interrupted(KeyboardInterrupt):
+    """The user stopped a judgement; ``report`` holds what it had come to."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self.report = report
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a judgement is, for whoever shows it."""

@@ -12,7 +12,7 @@ import pytest
 from auxout_conformance import commands
 from auxout_conformance import report as report_module
 from auxout_conformance.targets.adapter import TargetError
-from auxout_conformance.verdicts import ClauseResult, Verdict
+from auxout_conformance.verdicts import ClauseResult, Interrupted, Verdict
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.engine import Add
@@ -160,6 +160,16 @@ def test_interrupted_keeps_what_was_judged(run: Any, judge: Any, tmp_path: Path)
     ]  # fmt: skip
     verdicts = [each.verdict for each in report_module.load(path.read_text())]
     assert verdicts == [Verdict.CONFORM, Verdict.INCOMPLETE, Verdict.INCOMPLETE]
+
+
+def test_interrupted_keeps_what_a_target_had_come_to(run: Any, judge: Any) -> None:
+    found = judge.violating("impl", "SCHED-TERM-2")
+    judge.reports["impl"] = Interrupted(found)
+    ran = run("conform", "impl", "reference")
+    assert ran.code == 1
+    assert "SCHED-TERM-2" in ran.out
+    assert "reference" in ran.out.splitlines()[-1]
+    assert "incomplete" in ran.out.splitlines()[-1]
 
 
 def test_interrupted_elsewhere_is_a_sentence(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
