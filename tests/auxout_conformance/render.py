@@ -40,6 +40,8 @@ def detail_lines(report: Report, several: bool = False) -> list[str]:
     for number, violation in enumerate(violations, 1):
         lines.append(f"violation {number} of {len(violations)}{f' of {name}' if several else ''}")
         lines += [*violation_lines(violation), ""]
+    if report.replay:
+        lines += [f"{name} broke; replay", printable(report.replay), ""]
     return lines + [f"note: {name}: {printable(note)}" for note in report.notes]
 
 

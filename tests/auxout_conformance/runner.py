@@ -121,7 +121,7 @@ class Judgement:
         self.violations: list[Violation] = []
         self.shown: list[str] = []
         """Known findings that occurred again."""
-        self.reason = ""
+        self.reason = self.replay = ""
         self.advice: dict[str, str] = {}
         self.held: set[str] = set()
         """Clauses of which a case passed."""
@@ -265,8 +265,10 @@ class Judgement:
         self.violations.append(_violation(self.target, failure, scenario, found_by, seed, flags, clause))
 
     def _broken(self, error: TargetBroken, scenario: Scenario) -> TargetBroken:
-        named = scenario._replace(profile=self.target.profile, name="", clause="")
-        return TargetBroken(f"{error}; replay: {replay_command(self.target.name, named)}")
+        """Keep the scenario in which the target broke."""
+        plain = scenario._replace(profile=self.target.profile, name="", clause="")
+        self.replay = replay_command(self.target.name, plain)
+        return error
 
     def _advise(self, advice: list[tuple[str, str]]) -> None:
         for clause, text in advice:
@@ -298,6 +300,7 @@ class Judgement:
             violations=tuple(self.violations),
             known=tuple(self.shown),
             reason=self.reason,
+            replay=self.replay,
             num_cases=len(self.cases),
             num_scenarios=self.tally.scenarios,
             num_calls=self.num_calls + self.tally.calls,

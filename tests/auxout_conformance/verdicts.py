@@ -80,6 +80,8 @@ class Report:
     """Clauses whose violation an expectation file announced."""
     reason: str = ""
     """For ``target broken`` and ``incomplete``: one sentence, what happened and what to do."""
+    replay: str = ""
+    """For a target that crashed or hung in a scenario: the command that plays it again."""
     num_cases: int = 0
     num_scenarios: int = 0
     """Random scenarios run."""
