@@ -121,9 +121,7 @@ def _pairs(pairs: tuple[tuple[str, int], ...], sign: str = ":") -> str:
 def shown_state(state: EngineState) -> str:
     """The engine in one line; what is zero or empty is left out."""
     parts = [_request(request) for request in state.requests]
-    parts += [
-        f"step g{flying.generation} {_entries(flying.entries)}" for flying in state.in_flight
-    ]
+    parts += [f"step g{flying.generation} {_entries(flying.entries)}" for flying in state.in_flight]
     if state.activations:
         parts.append(
             "worker "
@@ -346,6 +344,16 @@ def test_requests_are_seen_as_they_are() -> None:
     assert engine_state.view(request, finished=True).finished
     assert len({engine_state.block_hash((("T", end),)) for end in range(1, 9)}) == 8
     assert len(engine_state.block_hash((("T", 2),))) == 32
+
+
+def test_a_single_computed_token_is_kv() -> None:
+    assert not play(A).requests[0].holds_kv
+    assert play(A, launch(tokens=1), Land()).requests[0].holds_kv
+
+
+def test_chunks_wait_in_order() -> None:
+    state = play(SESSION, Chunk("A", 1), Chunk("A", 2), End("A"))
+    assert state.requests[0].queue == (Chunk("A", 1), Chunk("A", 2), None)
 
 
 def test_token_sequences() -> None:

@@ -31,7 +31,7 @@ SPEC = ROOT / "spec" / "auxout_spec"
 SURVIVORS = HERE / "survivors.json"
 CLASSES = ("equivalent", "guard", "unreachable")
 MINIMUM = 95.0
-SECONDS = 60.0
+SECONDS = 30.0
 """For one mutant: a loop without end is a wrong answer too."""
 
 _CONNECTOR = ("unit/test_spec_scheduler.py", "differential/test_spec_and_reference.py")
@@ -50,6 +50,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "engine.step": _ENGINE,
     "engine.tampering": _ENGINE,
     "engine.options": _ENGINE,
+    "engine.worker_side": _ENGINE,
 }
 """Module of the spec -> the tests that judge its mutants, quickest first."""
 
@@ -84,16 +85,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     sys.path[:0] = [str(ROOT / root) for root in ("spec", "reference", "impl", "tests")]
     _compile_ours()
-    for module in options.only:
-        if _outcome(_start(module, "")) != "survived":
-            print(f"the tests of {module} fail without a mutant: {' '.join(TESTS[module])}")
-            return 2
+    if not _sound(options.only):
+        return 2
     fates: list[Fate] = []
     for fate in run(candidates(options.only), options.jobs):
         fates.append(fate)
         if options.show:
             print(f"{fate.what:9}{':'.join(fate.candidate.key)} (line {fate.candidate.line})", flush=True)
-    return report(fates, listed(), options.only)
+    # Once more: a file that somebody edited meanwhile would make every later mutant look killed.
+    return report(fates, listed(), options.only) if _sound(options.only) else 2
+
+
+def _sound(modules: Sequence[str]) -> bool:
+    """Whether the tests pass without a mutant."""
+    for module in {TESTS[module]: module for module in modules}.values():
+        if _what(os.waitpid(_start(module, ""), 0)[1]) != "survived":
+            print(f"these tests fail without a mutant: {' '.join(TESTS[module])}")
+            return False
+    return True
 
 
 def candidates(modules: Sequence[str]) -> Iterator[Candidate]:
@@ -103,7 +112,7 @@ def candidates(modules: Sequence[str]) -> Iterator[Candidate]:
     _forget_ours()
     for module in modules:
         seen: Counter[tuple[str, str]] = Counter()
-        for mutant in mutants(_file(module).read_text(encoding="utf-8")):
+        for mutant in mutants(_SOURCES[str(_file(module))]):
             seen[mutant.function, mutant.description] += 1
             number = seen[mutant.function, mutant.description]
             description = mutant.description + (f" #{number}" if number > 1 else "")
@@ -194,6 +203,7 @@ def _run_tests(module: str, source: str) -> int:
     return 0
 
 
+_SOURCES: dict[str, str] = {}
 _COMPILED: dict[str, Any] = {}
 """File -> code. Filled once, inherited by every child: compiling takes longer than the tests."""
 
@@ -218,12 +228,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 def _compile_ours() -> None:
     for root in ("spec", "reference", "tests/auxout_conformance"):
         for file in (ROOT / root).rglob("*.py"):
-            _COMPILED[str(file)] = compile(file.read_text(encoding="utf-8"), str(file), "exec")
+            _SOURCES[str(file)] = file.read_text(encoding="utf-8")
+            _COMPILED[str(file)] = compile(_SOURCES[str(file)], str(file), "exec")
     sys.meta_path.insert(0, _Finder())
-
-
-def _outcome(child: int) -> str:
-    return _what(os.waitpid(child, 0)[1])
 
 
 def _what(status: int) -> str:
