@@ -148,7 +148,10 @@ def _report(group: list[dict[str, Any]], number: int) -> Report:
     try:
         fields: dict[str, Any] = {
             **{name: first[name] for name in ("target", "version", "profile", "suite", "seed")},
-            **{name: last[name] for name in ("reason", "replay", "num_cases", "num_scenarios", "num_calls", "seconds")},
+            **{
+                name: last[name]
+                for name in ("reason", "replay", "num_cases", "num_scenarios", "num_calls", "seconds")
+            },
             **{name: tuple(last[name]) for name in ("known", "expected", "notes")},
             "verdict": Verdict(last["verdict"]),
             "clauses": tuple(_clause(line) for line in group if line["line"] == "clause"),
