@@ -223,9 +223,12 @@ def _line(node: ast.AST, change: _Change) -> int:
     changed = getattr(node, change.field)
     if change.at is not None:
         changed = changed[change.at]
-    nodes = [*ast.walk(changed)] if isinstance(changed, ast.AST) else []
-    lines = (getattr(part, "lineno", None) for part in (*nodes, node, *ast.walk(node)))
-    return min((line for line in lines if line is not None), default=0)
+    for place in (changed, node):
+        parts = ast.walk(place) if isinstance(place, ast.AST) else ()
+        lines = [part.lineno for part in parts if isinstance(part, ast.expr | ast.stmt)]
+        if lines:
+            return min(lines)
+    return 0
 
 
 def _is_text(node: ast.AST) -> bool:
