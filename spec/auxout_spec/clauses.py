@@ -131,7 +131,8 @@ _CLAUSES = (
     Clause("STORE-READ-1", "MUST", "Reading a block that is not stored fails; no other rows take its place.", "vLLM 0.31.0 store"),
     Clause("STORE-REF-1", "MUST", "The store's references are those of the requests that live in the worker.", "vLLM 0.31.0 store"),
     # What the engine gets in the end.
-    Clause("ROW-EXACT-1", "MUST", "A row returned for a position is of a computation of the same token prefix, in the same generation.", "what a trainer replays"),
+    Clause("ROW-EXACT-1", "MUST", "A row returned for a position is of a computation of the tokens behind the request's KV there, in the same generation.", "what a trainer replays"),
+    Clause("ROW-EXACT-2", "MUST", "A row returned for a position is of a computation of the request's own token prefix.", "what a trainer replays"),
 )
 # fmt: on
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from .. import worker
 from ..values import Metadata, Outputs, Refusal, RequestOutput, Row
 from ..worker import Part
-from .rows import step_rows
+from .rows import step_rows, text_at
 from .state import EngineConfig, EngineState, Entry, Problem
 
 
@@ -63,14 +63,18 @@ def _part(state: EngineState, entry: Entry, generation: int, sampled: dict[str, 
 
 
 def _compared(state: EngineState, outputs: Outputs, right: dict[str, RequestOutput]) -> EngineState:
-    """Report rows of another position, generation or token prefix (ROW-EXACT-1)."""
+    """Report rows that are not those behind the request's KV, or not of its own tokens."""
     for request_id, output in outputs:
-        wanted = right.get(request_id)
-        if wanted is None or output.token_start != wanted.token_start:
+        wanted, request = right.get(request_id), state.request(request_id)
+        if wanted is None or request is None or output.token_start != wanted.token_start:
             continue
         for row, due in zip(output.rows, wanted.rows, strict=False):
             if (row.position, row.generation, row.text) != (due.position, due.generation, due.text):
                 return state._replace(
                     problem=Problem("ROW-EXACT-1", f"{request_id} got {row}, due was {due}")
                 )
+            own = text_at(request.tokens, row.position)
+            if row.text != own:
+                problem = f"{request_id} got a row of text {row.text} for position {row.position} of {own}"
+                return state._replace(problem=Problem("ROW-EXACT-2", problem))
     return state
