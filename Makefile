@@ -41,7 +41,7 @@ bench: $(VENV)/installed-dev  ## measure the implementation against its baseline
 coverage: $(VENV)/installed-dev  ## run the tests, and judge ours, under branch coverage
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest
-	$(BIN)/coverage run $(BIN)/auxout smoke reference impl
+	$(BIN)/coverage run $(BIN)/auxout conform --suite smoke reference impl
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
