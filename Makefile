@@ -10,7 +10,7 @@ needs = $(or $(wildcard $(VENV)/installed-dev),$(VENV)/installed-$(1))
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help setup conform test lint format symbolic bench coverage wheel-test clean
+.PHONY: help setup conform test optimized lint format symbolic bench coverage wheel-test clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -22,6 +22,9 @@ conform: $(call needs,conformance)  ## judge the reference, the implementation a
 
 test: $(call needs,test)  ## run the tests
 	$(BIN)/python -m pytest
+
+optimized: $(call needs,test)  ## run the tests of refusals without assert statements
+	$(BIN)/python -O -m pytest $(wildcard tests/unit/test_reference*.py tests/unit/test_impl*.py)
 
 lint: $(VENV)/installed-dev  ## check style, format and types
 	$(BIN)/ruff check
