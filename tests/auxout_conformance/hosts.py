@@ -26,6 +26,8 @@ from .targets.loading import load
 
 LOAD_SECONDS = 60.0
 CALL_SECONDS = 10.0
+LAST_WORDS = 1 << 12
+"""Bytes of standard error that are looked at for the reason of a crash."""
 
 
 class TargetBroken(Exception):
@@ -83,6 +85,7 @@ class Child:
 
     def __init__(self, target: Target, optimized: bool = False, call_seconds: float = CALL_SECONDS) -> None:
         self._name, self._call_seconds = target.name, call_seconds
+        self._ended = f"{target.name} is no longer running"
         flags = ["-O"] if optimized else []
         # Unbuffered errors in a file: a pipe nobody reads would block a target that prints much.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
@@ -94,10 +97,14 @@ class Child:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         )
         self._buffer = b""
-        answer = self._read(LOAD_SECONDS, "loading")
-        if "broken" in answer:
+        try:
+            answer = self._read(LOAD_SECONDS, "loading")
+            if "broken" in answer:
+                raise TargetBroken(f"{target.name} does not load: {answer['broken']}")
+        except BaseException:
+            # Nobody else knows the process yet.
             self.close()
-            raise TargetBroken(f"{target.name} does not load: {answer['broken']}")
+            raise
 
     def new(self, profile: str) -> None:
         self._write({"new": profile})
@@ -123,12 +130,13 @@ class Child:
 
     def _write(self, data: dict[str, Any]) -> None:
         pipe = self._process.stdin
+        if pipe is None or pipe.closed:
+            raise TargetBroken(self._ended)
         try:
-            if pipe is not None:
-                pipe.write(json.dumps(data).encode() + b"\n")
-                pipe.flush()
-        except (BrokenPipeError, OSError):
-            raise TargetBroken(self._crash("between calls")) from None
+            pipe.write(json.dumps(data).encode() + b"\n")
+            pipe.flush()
+        except OSError:
+            raise self._broken(self._crash("between calls")) from None
 
     def _read(self, seconds: float, doing: str) -> dict[str, Any]:
         pipe = self._process.stdout
@@ -139,20 +147,33 @@ class Child:
             while b"\n" not in self._buffer:
                 if not selector.select(seconds):
                     self.close()
-                    raise TargetBroken(f"{self._name} hung: {doing} took over {seconds:.0f} s")
+                    raise self._broken(f"{self._name} hung: {doing} took over {seconds:g} s")
                 data = os.read(pipe.fileno(), 1 << 16)
                 if not data:
-                    raise TargetBroken(self._crash(f"during {doing}"))
+                    raise self._broken(self._crash(f"during {doing}"))
                 self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
-            return json.loads(line)
-        except ValueError:
-            raise TargetBroken(f"{self._name} answered {doing} with something unreadable") from None
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise TargetBroken(f"{self._name} answered {doing} with something unreadable")
+        return answer
+
+    def _broken(self, message: str) -> TargetBroken:
+        """The target is gone; whoever calls it again hears the same."""
+        self._ended = message
+        return TargetBroken(message)
 
     def _crash(self, when: str) -> str:
-        code = self._process.wait()
-        self._errors.seek(0)
+        try:
+            code = self._process.wait(self._call_seconds)
+        except subprocess.TimeoutExpired:
+            # It runs on without its end of the pipe.
+            self.close()
+            return f"{self._name} closed its answers {when}"
+        self._errors.seek(max(self._errors.seek(0, os.SEEK_END) - LAST_WORDS, 0))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         said = f"; its last words: {lines[-1]}" if lines else ""
         self.close()

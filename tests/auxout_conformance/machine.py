@@ -50,7 +50,7 @@ from auxout_spec.scenario import Scenario
 
 from .hosts import TargetBroken
 from .judge import Failure, Play
-from .judge.play import Player
+from .judge.play import Player, blamed
 
 STEPS = 40
 """Events per example; the rarest faults need about twenty."""
@@ -104,6 +104,8 @@ class EngineMachine(RuleBasedStateMachine):
             return
         try:
             failure = self.play.event(event)
+            if failure is not None:
+                failure = blamed(self.host, self._scenario(event), self.profile, failure)
         except Impossible:
             return
         except TargetBroken as error:

@@ -125,6 +125,8 @@ class RowCodec:
 
     def decode(self, array: np.ndarray[Any, Any]) -> tuple[Row, ...]:
         """The row values in an array; what the suite never made is ``UNKNOWN_ROW``."""
+        if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+            return (UNKNOWN_ROW,) * len(array)
         return tuple(self._decode_one(row) for row in array)
 
     def _decode_one(self, row: np.ndarray[Any, Any]) -> Row:

@@ -206,11 +206,15 @@ class Judgement:
         child = Child(self.target, optimized=True)
         try:
             for case in refusing:
-                _, failure = play(child, case.scenario, self.profile)
+                try:
+                    _, failure = play(child, case.scenario, self.profile)
+                except TargetBroken as error:
+                    raise self._broken(error, case.scenario, ["--optimized"]) from None
                 counted()
                 if failure is not None and play(host, case.scenario, self.profile)[1] is None:
                     found_by = f"case {case.name} under python -O"
-                    self._add(failure, case.scenario, found_by, None, ["--optimized"], "SCHED-REFUSE-6")
+                    ended = case.scenario._replace(events=case.scenario.events[: failure.event])
+                    self._add(failure, ended, found_by, None, ["--optimized"], "SCHED-REFUSE-6")
                     return
         finally:
             child.close()
@@ -264,10 +268,12 @@ class Judgement:
             flags = [*flags, "--known"]
         self.violations.append(_violation(self.target, failure, scenario, found_by, seed, flags, clause))
 
-    def _broken(self, error: TargetBroken, scenario: Scenario) -> TargetBroken:
+    def _broken(
+        self, error: TargetBroken, scenario: Scenario, flags: list[str] | None = None
+    ) -> TargetBroken:
         """Keep the scenario in which the target broke."""
         plain = scenario._replace(profile=self.target.profile, name="", clause="")
-        self.replay = replay_command(self.target.name, plain)
+        self.replay = replay_command(self.target.name, plain, flags)
         return error
 
     def _advise(self, advice: list[tuple[str, str]]) -> None:

@@ -119,19 +119,24 @@ def read_metadata(returned: Any) -> Metadata | Odd:
     """
     try:
         generation, requests = returned.generation, dict(returned.requests.items())
-        hashes = _read_hashes(returned.block_hashes)
         finished = tuple(returned.finished_requests)
-        apart = _read_hashes(getattr(returned, "finished_block_hashes", {}))
-    except AttributeError as error:
+        packed = dict(returned.block_hashes.items())
+        packed_apart = dict(getattr(returned, "finished_block_hashes", {}).items())
+    except (AttributeError, TypeError, ValueError) as error:
         return Odd(f"the metadata has not the fields of AuxOutputConnectorMetadata: {error}")
     ints = [generation, *requests.values()]
     if not all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in ints):
         return Odd("generation and emit starts must be whole numbers")
+    if not all(isinstance(name, str) for name in (*requests, *packed, *packed_apart, *finished)):
+        return Odd("requests are named by something that is not text")
+    hashes, apart = _read_hashes(packed), _read_hashes(packed_apart)
+    if not all(isinstance(item, bytes) for _, items in (*hashes, *apart) for item in items):
+        return Odd("block hashes iterate to something that is not bytes")
     starts = tuple((request_id, int(start)) for request_id, start in requests.items())
     return Metadata(int(generation), starts, hashes, finished, apart)
 
 
-def _read_hashes(entries: Any) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
+def _read_hashes(entries: dict[str, Any]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
     return tuple((request_id, tuple(packed)) for request_id, packed in entries.items())
 
 

@@ -8,6 +8,7 @@ that is known already: the smallest scenario is the best explanation.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 from auxout_spec.engine import (
@@ -29,6 +30,7 @@ from auxout_spec.engine.options import launchable, most_tokens
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario
 
+from .hosts import TargetBroken
 from .judge import Failure, play
 from .judge.play import Player
 
@@ -52,17 +54,22 @@ class Shrinker:
         self.plays = 0
 
     def shrink(self, scenario: Scenario, failure: Failure) -> tuple[Scenario, Failure]:
-        """The smallest scenario found that still fails, and its failure."""
+        """The smallest scenario found that still fails, and its failure.
+
+        A target that crashes or hangs meanwhile ends the search: what was found stays found.
+        """
         best = scenario._replace(events=scenario.events[: failure.event]), failure
         improved = True
-        while improved and self.plays < MAX_PLAYS:
-            improved = False
-            for candidate in _candidates(best[0]):
-                smaller = self._try(candidate, best)
-                if smaller is not None:
-                    best, improved = smaller, True
-                    break
-        return self._try(_renamed(best[0]), best, rename=True) or best
+        with contextlib.suppress(TargetBroken):
+            while improved and self.plays < MAX_PLAYS:
+                improved = False
+                for candidate in _candidates(best[0]):
+                    smaller = self._try(candidate, best)
+                    if smaller is not None:
+                        best, improved = smaller, True
+                        break
+            best = self._try(_renamed(best[0]), best, rename=True) or best
+        return best
 
     def _try(
         self, candidate: Scenario, best: tuple[Scenario, Failure], rename: bool = False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from auxout_spec import calls
 from auxout_spec.calls import BuildConnectorMeta, Call, Exchange
 from auxout_spec.clauses import CLAUSES
-from auxout_spec.engine import EngineConfig, EngineState, Event, Impossible, initial, step
+from auxout_spec.engine import EngineConfig, EngineState, Event, Impossible, Land, Tamper, initial, step
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.scheduler import SchedulerState
@@ -18,6 +18,8 @@ from ..observation import Observation, Odd, Raised
 from . import diagnosis
 from .ledger import Ledger
 from .render import describe_call, describe_outcome
+
+ATOMICITY = frozenset(("SCHED-REFUSE-3", "SCHED-REFUSE-4", "SCHED-REFUSE-5"))
 
 
 class Player(Protocol):
@@ -132,6 +134,24 @@ def play(host: Player, scenario: Scenario, profile: Profile) -> tuple[Play, Fail
     Raises:
         Impossible: an event that no engine can bring about, under a profile without deviations.
     """
+    running, failure = _played(host, scenario, profile)
+    return running, failure and blamed(host, scenario, profile, failure)
+
+
+def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure) -> Failure:
+    """The failure with its true cause: a refused call is to blame only if all is well without that call."""
+    if failure.clause not in ATOMICITY:
+        return failure
+    events = scenario.events[: failure.event]
+    without = _without_refusals(config_of(scenario, profile), events)
+    try:
+        _, same = _played(host, scenario._replace(events=without), profile)
+    except Impossible:
+        return failure
+    return failure if same is None else replace(failure, clause=same.clause)
+
+
+def _played(host: Player, scenario: Scenario, profile: Profile) -> tuple[Play, Failure | None]:
     running = Play.start(host, config_of(scenario, profile))
     for event in scenario.events:
         try:
@@ -143,6 +163,20 @@ def play(host: Player, scenario: Scenario, profile: Profile) -> tuple[Play, Fail
         if failure is not None:
             return running, failure
     return running, None
+
+
+def _without_refusals(config: EngineConfig, events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The events without those that the spec refuses; a landing stays, without its corruption."""
+    state, kept = initial(), list[Event]()
+    for event in events:
+        state, exchanges = step(config, state, event)
+        if any(isinstance(exchange.result, Refusal) for exchange in exchanges):
+            while kept and isinstance(kept[-1], Tamper):
+                kept.pop()
+            if not isinstance(event, Land):
+                continue
+        kept.append(event)
+    return tuple(kept)
 
 
 def _agrees(right: Result, outcome: Result | Raised | Odd) -> bool:

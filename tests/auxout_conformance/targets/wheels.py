@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 from .adapter import TargetError
@@ -91,5 +92,6 @@ def _extract(wheel: Path, into: Path) -> None:
             for name in names:
                 with archive.open(name) as source, open(into / Path(name).name, "wb") as target:
                     shutil.copyfileobj(source, target)
-    except zipfile.BadZipFile:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError):
+        # RuntimeError: it is encrypted, or packed in a way that this Python cannot read.
         raise TargetError(f"{wheel} is not a wheel (a zip file)") from None
