@@ -233,8 +233,10 @@ IMPOSSIBLE: tuple[tuple[str, tuple[Event, ...], Event], ...] = (
     ("ENV-HIT-1", (A, launch(), Add("B", 4, text="A")), launch("B", 1, hit=3)),
     ("ENV-HIT-1", (A, launch(), Add("B", 4, text="A")), launch("B", 6, hit=-2)),
     ("ENV-HIT-1", (A, launch(), Add("B", 4, text="A")), launch("B", 1, hit=4)),
+    ("ENV-HIT-1", (A, launch(), Add("B", 4, text="A")), launch("B", 3, hit=1)),
     ("ENV-HIT-1", RUN, launch(tokens=1, hit=2)),
     ("ENV-RESUME-1", (A, launch(), Preempt("A"), Launch()), launch(tokens=2)),
+    ("ENV-RESUME-1", (*RUN, launch(tokens=1), Preempt("A"), Launch()), launch(tokens=1)),
     ("ENV-RESUME-2", (*RUN, Preempt("A")), launch(tokens=1)),
     ("ENV-LAND-1", (A,), Land()),
     ("ENV-LAND-2", (A, launch()), Land((("A", 0),))),
@@ -344,6 +346,36 @@ def test_requests_are_seen_as_they_are() -> None:
     assert engine_state.view(request, finished=True).finished
     assert len({engine_state.block_hash((("T", end),)) for end in range(1, 9)}) == 8
     assert len(engine_state.block_hash((("T", 2),))) == 32
+
+
+def test_an_empty_step_needs_no_room() -> None:
+    state = play(A, launch(), launch(tokens=1))
+    assert len(step(P32, state, Launch())[0].in_flight) == 2
+
+
+def test_a_hit_is_not_negative() -> None:
+    config = EngineConfig(block_size=1)
+    with pytest.raises(Impossible, match=r"^ENV-HIT-1: "):
+        step(config, play(A, config=config), launch(tokens=5, hit=-1))
+
+
+def test_rows_that_were_kept_over_a_reset_are_used_once() -> None:
+    state = play(*RUN, Reset(kept=True))
+    assert len(state.requests[0].kept_rows) == 4
+    assert step(P32, state, launch(tokens=1))[0].requests[0].kept_rows == ()
+
+
+def test_a_new_turn_takes_no_drafts_before_it_sampled() -> None:
+    state = play(SESSION, launch(), Land(stop=(("A", 1),)), Chunk("A", 1))
+    assert state.requests[0].num_uncomputed_tokens == 1
+    assert not options.takes_drafts(state.requests[0])
+
+
+def test_a_request_that_sampled_nothing_has_no_output() -> None:
+    state = play(A, Add("B", 4), Launch((("A", 4), ("B", 2))))
+    (exchange,) = step(P32, state, Land())[1]
+    assert isinstance(exchange.call, calls.TakeOutput)
+    assert [name for name, _ in exchange.call.outputs or ()] == ["A"]
 
 
 def test_a_single_computed_token_is_kv() -> None:

@@ -50,7 +50,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "engine.step": _ENGINE,
     "engine.tampering": _ENGINE,
     "engine.options": _ENGINE,
-    "engine.worker_side": _ENGINE,
 }
 """Module of the spec -> the tests that judge its mutants, quickest first."""
 
