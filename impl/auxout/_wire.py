@@ -2,17 +2,17 @@
 
 Metadata is made and pickled in every step, for every scheduled request, on the thread that schedules. So it
 is kept in columns, one list of emit starts beside the ids of the batch, and pickled by the column: one string
-of ids, one buffer of emit starts and one of hashes, instead of an object per request. It still reads like
+of ids and one buffer of emit starts instead of an entry per request. It still reads like
 dictionaries: iterating walks the columns, and the first look-up of an id makes a table. Any id and any integer
 survives; what does not fit the flat form is pickled as it is.
 """
 
 from __future__ import annotations
 
-import struct
+import sys
+from array import array
 from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _kernel
@@ -22,18 +22,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SEPARATOR = "\0"
-_JOIN_LIMIT = 1024
-"""Average bytes of hashes per request up to which those of all requests are joined; above, the copy costs more."""
 
 if TYPE_CHECKING:
     FlatIds = str | Sequence[str]
     """Ids joined by the separator, or as they are."""
     FlatInts = bytes | Sequence[int]
     """32-bit unsigned little-endian integers, or as they are."""
-    FlatHashes = tuple[FlatIds, bytes | Sequence[bytes], int | FlatInts, int | FlatInts]
-    """Ids; hashes, joined if short; bytes per id and bytes per hash, one number if all are alike."""
     HashColumns = tuple[list[str], list[bytes], list[int]]
     """Ids; hashes, joined for each id; bytes per hash."""
+    FlatHashes = tuple[FlatIds, Sequence[bytes], int | Sequence[int]]
+    """The same with one number if all hashes have one length. Data is not joined: it may be long."""
 
 _V = TypeVar("_V")
 
@@ -58,6 +56,8 @@ class PackedBlockHashes:
                 ``data`` (WIRE-HASH-3). Unpickling does not check, reading does.
         """
         data, size = self.data, self.item_size
+        if len(data) == size > 0:  # by far the most frequent case
+            return iter((data,))
         if _kernel.num_packed(len(data), size) < 0:
             if size < 1:
                 raise ProtocolViolation("WIRE-HASH-2", None, f"packed hashes have item size {size}")
@@ -188,16 +188,13 @@ class NewHashes(_Columns[PackedBlockHashes]):
         return len(self._names)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore_hashes, (self.pack(),)
+        return _restore_hashes, self.pack()
 
-    def pack(self) -> FlatHashes | None:
-        """Ids, hashes, bytes per id and bytes per hash, flat; None if there is no entry."""
-        names, data, sizes = self._names, self._data, self._sizes
-        if not names:
-            return None
-        lengths = list(map(len, data))
-        joined = b"".join(data) if sum(lengths) <= _JOIN_LIMIT * len(names) else data
-        return _pack_ids(names), joined, _pack_alike(lengths), _pack_alike(sizes)
+    def pack(self) -> FlatHashes:
+        """Ids, hashes and bytes per hash, flat."""
+        sizes = self._sizes
+        alike = sizes and sizes.count(sizes[0]) == len(sizes)
+        return _pack_ids(self._names), self._data, sizes[0] if alike else sizes
 
 
 def _no_hashes() -> dict[str, PackedBlockHashes]:
@@ -228,13 +225,8 @@ class AuxOutputConnectorMetadata:
         requests, apart = self.requests, self.finished_block_hashes
         if not isinstance(requests, EmitStarts):
             requests = EmitStarts(Roster(tuple(requests)), tuple(requests.values()))
-        columns = (
-            self.generation,
-            self.finished_requests,
-            *requests.pack(),
-            _flatten(self.block_hashes),
-        )
-        return _restore_metadata, (*columns, _flatten(apart)) if apart else columns
+        state = self.generation, self.finished_requests, *requests.pack(), *_flatten(self.block_hashes)
+        return _restore_metadata, (*state, *_flatten(apart)) if apart else state
 
 
 def _restore_metadata(
@@ -242,15 +234,17 @@ def _restore_metadata(
     finished_requests: tuple[str, ...],
     ids: FlatIds,
     starts: FlatInts,
-    hashes: FlatHashes | None,
-    apart: FlatHashes | None = None,
+    names: FlatIds,
+    data: Sequence[bytes],
+    sizes: int | Sequence[int],
+    *apart: Any,
 ) -> AuxOutputConnectorMetadata:
     return AuxOutputConnectorMetadata(
         generation,
         _restore_starts(ids, starts),
-        _restore_hashes(hashes),
+        _restore_hashes(names, data, sizes),
         finished_requests,
-        _restore_hashes(apart),
+        _restore_hashes(*apart) if apart else {},
     )
 
 
@@ -258,17 +252,11 @@ def _restore_starts(ids: FlatIds, starts: FlatInts) -> EmitStarts:
     return EmitStarts(Roster(_unpack_ids(ids), ids), _unpack_ints(starts))
 
 
-def _restore_hashes(flat: FlatHashes | None) -> NewHashes:
-    if flat is None:
-        return NewHashes((), (), ())
-    ids, data, lengths, sizes = flat
-    names = _unpack_ids(ids)
-    if isinstance(data, bytes):
-        data = _cut(data, lengths, len(names))
-    return NewHashes(names, data, [sizes] * len(names) if isinstance(sizes, int) else _unpack_ints(sizes))
+def _restore_hashes(names: FlatIds, data: Sequence[bytes], sizes: int | Sequence[int]) -> NewHashes:
+    return NewHashes(_unpack_ids(names), data, [sizes] * len(data) if isinstance(sizes, int) else sizes)
 
 
-def _flatten(hashes: Mapping[str, PackedBlockHashes]) -> FlatHashes | None:
+def _flatten(hashes: Mapping[str, PackedBlockHashes]) -> FlatHashes:
     if not isinstance(hashes, NewHashes):
         packed = list(hashes.values())
         hashes = NewHashes(list(hashes), [each.data for each in packed], [each.item_size for each in packed])
@@ -287,22 +275,17 @@ def _unpack_ids(packed: FlatIds) -> Sequence[str]:
 
 def _pack_ints(values: Sequence[int]) -> FlatInts:
     try:
-        return struct.pack(f"<{len(values)}I", *values)
-    except struct.error:  # negative, or beyond 32 bits
+        packed = array("I", values)
+    except OverflowError:  # negative, or beyond 32 bits
         return tuple(values)
+    return _little_endian(packed).tobytes()
 
 
 def _unpack_ints(packed: FlatInts) -> Sequence[int]:
-    return struct.unpack(f"<{len(packed) // 4}I", packed) if isinstance(packed, bytes) else packed
+    return _little_endian(array("I", packed)) if isinstance(packed, bytes) else packed
 
 
-def _pack_alike(values: Sequence[int]) -> int | FlatInts:
-    return values[0] if values.count(values[0]) == len(values) else _pack_ints(values)
-
-
-def _cut(data: bytes, lengths: int | FlatInts, count: int) -> Sequence[bytes]:
-    """Cut bytes into ``count`` pieces of these lengths, or all of one length."""
-    if isinstance(lengths, int):
-        return [data[index * lengths : (index + 1) * lengths] for index in range(count)]
-    ends = list(accumulate(_unpack_ints(lengths)))
-    return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+def _little_endian(values: array[int]) -> array[int]:
+    if sys.byteorder != "little":
+        values.byteswap()
+    return values
