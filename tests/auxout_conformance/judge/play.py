@@ -94,7 +94,7 @@ class Play:
         call, right = exchange
         if isinstance(right, Refusal):
             self.num_refusals += 1
-        if not _agrees(right, seen.outcome):
+        if not agrees(right, seen.outcome):
             clause = diagnosis.broken_clause(
                 self.config.profile, self.ledger, before, call, right, seen.outcome
             )
@@ -179,7 +179,8 @@ def _without_refusals(config: EngineConfig, events: tuple[Event, ...]) -> tuple[
     return tuple(kept)
 
 
-def _agrees(right: Result, outcome: Result | Raised | Odd) -> bool:
+def agrees(right: Result, outcome: Result | Raised | Odd) -> bool:
+    """Whether an answer is the spec's; the order of hash entries means nothing."""
     if isinstance(right, Refusal):
         return isinstance(outcome, Raised) and outcome.refusal
     if isinstance(right, Metadata) and isinstance(outcome, Metadata):
