@@ -1,0 +1,215 @@
+"""Requests that share nothing, each stepped by itself: the same search, many times faster.
+
+Two requests with texts of their own meet only in the scheduler's step and in what an event asks of all of them.
+So the state is taken apart into a *lane* per request id and what they share, and the spec's own ``step`` is applied
+to each lane, with a launch or landing reduced to its part. That was done before for nearly every lane of nearly
+every state, so it is remembered. If the lanes agree on the shared part, together they are the state that follows;
+if they do not (a reset that one request's KV makes fail), the state is put together and stepped in one piece.
+
+What this relies on, that no event reads or changes another lane, is checked by comparing with ``Whole``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple, cast
+
+from ..engine import EngineState, Event
+from .canonical import Names
+from .choices import Choice, Options, choices, event_of, options_of
+from .lane import NAME, Lane, Numbered, Shared, assembled, extended, renamed_lane, split, split_all
+from .model import Left, Model, whole_menu
+from .properties import Broken
+from .system import Move, is_drained, take
+
+
+class Local(NamedTuple):
+    """What an event makes of one lane; numbers of the shared part and of the lane after it."""
+
+    shared: int
+    lane: int
+    witnesses: int
+    clean: bool
+    """It is possible and breaks nothing."""
+
+
+class Merged(NamedTuple):
+    """What an event makes of the whole state."""
+
+    shared: int
+    lanes: tuple[int, ...]
+    witnesses: int
+    broken: Broken | None = None
+
+
+class Table:
+    """Everything that becomes of one lane beside one shared part, as far as it was asked for."""
+
+    def __init__(self, shared: Shared, lane: Lane, options: Options, shape: int) -> None:
+        self.shared, self.lane, self.options, self.shape = shared, lane, options, shape
+        self.drained = is_drained(assembled(shared, ((NAME, lane),)))
+        self.found: dict[tuple[str, int], Local] = {}
+
+
+State = tuple[int, tuple[int, ...], int]
+"""Numbers of the shared part, of every lane, and of what is left of the menu."""
+_OF_ONE = frozenset({"add", "abort", "preempt", "chunk", "end"})
+"""Choices that concern one request id."""
+_OF_EACH = frozenset({"launch", "land"})
+"""Choices that pick something for every request id."""
+
+
+class Lanes:
+    """A separable model, its requests stepped one by one."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.names = Names(model.block_size)
+        self.shared: Numbered[Shared] = Numbered()
+        self.lanes: Numbered[Lane] = Numbered()
+        self.lefts: Numbered[Left] = Numbered()
+        self.shapes: Numbered[Options] = Numbered()
+        self.tables: dict[tuple[int, int], Table] = {}
+        self.listed: dict[tuple[int, ...], tuple[tuple[Choice, int], ...]] = {}
+        self.named: dict[tuple[Lane, str], Lane] = {}
+
+    def start(self) -> State:
+        """Where every trace begins."""
+        empty = self.lanes.number(Lane())
+        left = self.lefts.number(whole_menu(self.model.menu))
+        return self.shared.number(Shared()), (empty,) * len(self.model.ids), left
+
+    def moves(self, state: Hashable) -> Iterator[Move]:
+        """Everything that may happen in a state, in a fixed order."""
+        shared, lanes, left = cast("State", state)
+        tables = [self._table(shared, lane) for lane in lanes]
+        for choice, after_left in self._choices(left, tables):
+            merged = self._merged(choice, lanes, tables)
+            if merged is not None:
+                after_shared, after, witnesses, broken = merged
+                if self.model.symmetric:
+                    after = tuple(sorted(after))
+                yield Move(choice, (after_shared, after, after_left), broken, witnesses)
+
+    def drained(self, state: Hashable) -> bool:
+        """Whether everything that arrived has ended and nothing is under way."""
+        shared, lanes, _ = cast("State", state)
+        return all(self._table(shared, lane).drained for lane in lanes)
+
+    def encoded(self, state: Hashable) -> bytes:
+        """A state as bytes: equal for equal states only."""
+        return repr(state).encode()
+
+    def engine(self, state: Hashable) -> EngineState:
+        """The state put together."""
+        shared, lanes, _ = cast("State", state)
+        return self._in_one_piece([self._table(shared, lane) for lane in lanes], self.model.ids)
+
+    def events(self, taken: Sequence[Choice]) -> tuple[Event, ...]:
+        """The engine events of a trace from the start; where ids are interchangeable, those of one such trace."""
+        shared, lanes, _ = self.start()
+        ids = self.model.ids
+        events: list[Event] = []
+        for choice in taken:
+            tables = [self._table(shared, lane) for lane in lanes]
+            given = [table.options for table in tables]
+            events.append(event_of(self.model.menu, ids, choice, given))
+            merged = self._merged(choice, lanes, tables)
+            assert merged is not None  # it was taken before
+            order = range(len(ids))
+            if self.model.symmetric and merged.lanes:
+                order = sorted(order, key=merged.lanes.__getitem__)
+                ids = tuple(ids[lane] for lane in order)
+            shared, lanes = merged.shared, tuple(merged.lanes[lane] for lane in order if merged.lanes)
+        return tuple(events)
+
+    def _choices(self, left: int, tables: list[Table]) -> tuple[tuple[Choice, int], ...]:
+        """The choices of a state with the numbers of what is left after them; listed once for states alike."""
+        shared = tables[0].shared
+        key = (left, shared.paused, len(shared.steps), *(table.shape for table in tables))
+        listed = self.listed.get(key)
+        if listed is None:
+            given = [table.options for table in tables]
+            every = choices(self.model, shared.paused, len(shared.steps), self.lefts.values[left], given)
+            listed = tuple((choice, self.lefts.number(choice.left)) for choice in every)
+            self.listed[key] = listed
+        return listed
+
+    def _merged(self, choice: Choice, lanes: tuple[int, ...], tables: list[Table]) -> Merged | None:
+        """What a choice makes of the state; None if it is impossible."""
+        kind, picks, _ = choice
+        if kind in _OF_ONE:
+            lane = picks[0]
+            local = self._local(tables[lane], kind, picks[-1])
+            if local.clean:
+                return Merged(local.shared, (*lanes[:lane], local.lane, *lanes[lane + 1 :]), local.witnesses)
+            return self._stepped_whole(choice, lanes, tables)
+        if kind not in _OF_EACH:
+            picks = (picks[0] if picks else 0,) * len(tables)
+        locals_ = [self._local(table, kind, pick) for table, pick in zip(tables, picks, strict=True)]
+        shared, witnesses = locals_[0].shared, 0
+        for local in locals_:
+            if not local.clean or local.shared != shared:
+                return self._stepped_whole(choice, lanes, tables)
+            witnesses |= local.witnesses
+        return Merged(shared, tuple([local.lane for local in locals_]), witnesses)
+
+    def _table(self, shared: int, lane: int) -> Table:
+        table = self.tables.get((shared, lane))
+        if table is None:
+            parts = self.shared.values[shared], self.lanes.values[lane]
+            options = options_of(self.model, assembled(parts[0], ((NAME, parts[1]),)), NAME)
+            untouched = parts[1]._replace(entries=()) == Lane()
+            options = options._replace(resident=bool(parts[1].resident), untouched=untouched)
+            table = Table(*parts, options, self.shapes.number(options))
+            self.tables[shared, lane] = table
+        return table
+
+    def _local(self, table: Table, kind: str, pick: int) -> Local:
+        """What a choice makes of one lane, computed once."""
+        local = table.found.get((kind, pick))
+        if local is None:
+            local = table.found[kind, pick] = self._stepped(table, kind, pick)
+        return local
+
+    def _stepped(self, table: Table, kind: str, pick: int) -> Local:
+        """What a choice makes of one lane, by the spec's ``step``."""
+        engine = assembled(table.shared, ((NAME, table.lane),))
+        picks = (pick,) if kind not in _OF_ONE else (0, pick)
+        others = kind == "launch" and not pick
+        local = Choice("empty" if others else kind, picks, self.lefts.values[0])
+        taken = take(self.model, engine, event_of(self.model.menu, (NAME,), local, (table.options,)))
+        if taken is None or taken[1] is not None:
+            return Local(-1, -1, 0, clean=False)
+        after, _, witnesses = taken
+        self.names.learn(after)
+        shared, lane = split(after)
+        if others:
+            shared, lane = extended(shared, lane)
+        return Local(self.shared.number(shared), self.lanes.number(lane), witnesses, clean=True)
+
+    def _in_one_piece(self, tables: list[Table], ids: Sequence[str]) -> EngineState:
+        lanes = [(name, self._named(table.lane, name)) for name, table in zip(ids, tables, strict=True)]
+        return assembled(tables[0].shared, lanes)
+
+    def _named(self, lane: Lane, name: str) -> Lane:
+        """A lane under the name of its request."""
+        named = self.named.get((lane, name))
+        if named is None:
+            named = self.named[lane, name] = renamed_lane(self.names, lane, {NAME: name})
+        return named
+
+    def _stepped_whole(self, choice: Choice, lanes: tuple[int, ...], tables: list[Table]) -> Merged | None:
+        """What a choice makes of the state put together; None if it is impossible."""
+        engine = self._in_one_piece(tables, self.model.ids)
+        given = [table.options for table in tables]
+        taken = take(self.model, engine, event_of(self.model.menu, self.model.ids, choice, given))
+        if taken is None:
+            return None
+        after, broken, witnesses = taken
+        if broken is not None:
+            return Merged(-1, (), witnesses, broken)
+        if after == engine:
+            return Merged(self.shared.number(tables[0].shared), lanes, witnesses)
+        shared, parts = split_all(after, self.model.ids, self.names)
+        return Merged(self.shared.number(shared), tuple(map(self.lanes.number, parts)), witnesses)
