@@ -251,6 +251,7 @@ IMPOSSIBLE: tuple[tuple[str, tuple[Event, ...], Event], ...] = (
     ("ENV-PREEMPT-1", (), Preempt("A")),
     ("ENV-PREEMPT-1", (A,), Preempt("A")),
     ("ENV-PREEMPT-2", (SESSION, launch()), Preempt("A")),
+    ("ENV-PREEMPT-2", (SESSION, launch(), Land(), launch(tokens=1)), Preempt("A")),
     ("ENV-EVICT-1", (), Evict()),
     ("ENV-EVICT-1", (A, launch()), Evict()),
     ("ENV-EVICT-1", (A, launch(), Land(), Abort("A")), Evict("A:2")),
@@ -296,8 +297,13 @@ def test_guard(guard: str, before: tuple[Event, ...], event: Event) -> None:
 
 @pytest.mark.parametrize(
     "before",
-    [(A, launch()), (*RUN, launch(tokens=1), Pause()), RUN],
-    ids=["running with output in flight", "paused with output in flight", "drained but not paused"],
+    [(A, launch()), (*RUN, launch(tokens=1), Pause()), RUN, (A, Add("B", 1), launch(), Pause())],
+    ids=[
+        "running with output in flight",
+        "paused with output in flight",
+        "not paused",
+        "one of two in flight",
+    ],
 )
 def test_guard_of_running_resets(before: tuple[Event, ...]) -> None:
     state = play(*before)
@@ -378,6 +384,47 @@ def test_a_request_that_sampled_nothing_has_no_output() -> None:
     assert [name for name, _ in exchange.call.outputs or ()] == ["A"]
 
 
+def test_a_session_without_output_in_flight_is_preempted() -> None:
+    assert play(SESSION, launch(), Land(), Preempt("A")).requests[0].status == "preempted"
+
+
+@pytest.mark.parametrize(("computed", "left"), [(1, ["T:0"]), (2, ["T:0"]), (3, ["T:0", "T:1"])])
+def test_only_computed_blocks_are_held(computed: int, left: list[str]) -> None:
+    first = Add("A", 6, text="T", max_tokens=1)
+    state = play(
+        first, launch(tokens=6), Land(), Add("B", 6, text="T"), launch("B", computed, hit=0), Evict()
+    )
+    assert [block.name for block in state.resident] == left
+
+
+@pytest.mark.parametrize(
+    "before",
+    [(*RUN, Add("B", 1)), (SESSION, launch(), Land(stop=(("A", 1),)))],
+    ids=["one of two runs", "a session waits with its KV"],
+)
+def test_a_reset_fails_while_kv_is_held(before: tuple[Event, ...]) -> None:
+    state = play(*before)
+    assert step(P32, state, Reset()) == (state, ())
+
+
+def test_output_after_a_drained_reset_is_delivered() -> None:
+    state = play(*RUN, Reset(running=True), launch(tokens=5), Preempt("A"))
+    assert not state.requests[0].drop_stale_output
+    assert len(step(P32, state, Land())[1]) == 1
+
+
+def test_dropped_output_stays_dropped_over_a_preemption() -> None:
+    state = play(*RUN, launch(tokens=1), Reset(running=True), launch(tokens=5))
+    assert state.requests[0].num_stale_output_tokens == 1
+    assert step(P32, state, Preempt("A"))[0].requests[0].drop_stale_output
+
+
+def test_every_turn_has_a_text_of_its_own() -> None:
+    stop = Land(stop=(("A", 1),))
+    state = play(SESSION, launch(), stop, Chunk("A", 1), launch(tokens=1), stop, Chunk("A", 1))
+    assert state.requests[0].tokens == (("A", 4), ("A'", 5), ("A''", 6))
+
+
 def test_a_single_computed_token_is_kv() -> None:
     assert not play(A).requests[0].holds_kv
     assert play(A, launch(tokens=1), Land()).requests[0].holds_kv
@@ -425,6 +472,7 @@ def test_options() -> None:
     assert names(play(*RUN, Preempt("A"))) == []
     assert names(play(*RUN, Preempt("A"), Launch())) == ["A"]
     assert names(play(A, launch(), Preempt("A"), Launch())) == []
+    assert names(play(*RUN, launch(tokens=1), Preempt("A"), Launch())) == []
     assert names(play(A, launch(), Reset(running=True))) == ["A"]
     assert names(play(A, launch())) == ["A"]
     assert names(play(Add("A", 4, max_tokens=9), launch(tokens=2))) == ["A"]
@@ -433,6 +481,8 @@ def test_options() -> None:
     assert options.most_tokens(P32, hit, request, skip_hit=False) == 2
     assert options.most_tokens(P32, hit, request, skip_hit=True) == 6
     assert options.most_tokens(P32, hit, hit.requests[0], skip_hit=False) == 1
+    turned = play(SESSION, launch(), Land(stop=(("A", 1),)), Chunk("A", 2))
+    assert options.most_tokens(P32, turned, turned.requests[0], skip_hit=False) == 2
     assert [options.takes_drafts(r) for r in hit.requests] == [True, False]
     assert not options.takes_drafts(play(Add("A", 1)).requests[0])
     assert not options.takes_drafts(play(A, launch(tokens=2)).requests[0])
