@@ -38,7 +38,7 @@ STEPS = Menu(
     drained_resets=True,
     empty_steps=True,
 )
-MANY = Menu((Add("A", 3), Add("B", 3)), aborts=1, preemptions=1, stops=True)
+MANY = Menu((Add("A", 3, max_tokens=3), Add("B", 3)), aborts=1, preemptions=1, stops=True)
 SESSION = Menu((Add("A", 3, session=True, max_tokens=1),), chunks=(Chunk("A", 1), Chunk("A", 2)))
 MODELS = [
     Model("one", ONE),

@@ -91,7 +91,7 @@ def _right_output(state: EngineState, flying: Step, sampled: dict[str, int]) -> 
         request = state.request(entry.request_id)
         if request is None:
             continue
-        rows = activation.rows[:start] + step_rows(request, entry, start, flying.generation)
+        rows = activation.rows[:start] + step_rows(request.tokens, entry, start, flying.generation)
         rows = rows[: len(rows) - num_rejected(entry, sampled)]
         if tokens and activation.emit_cursor <= len(rows):
             emitted = RequestOutput(activation.emit_cursor, rows[activation.emit_cursor :])

@@ -16,10 +16,10 @@ def text_at(tokens: Text, position: int) -> str:
     return next((text for text, end in tokens if position < end), tokens[-1][0])
 
 
-def step_rows(request: EngineRequest, entry: Entry, start: int, generation: int) -> tuple[Row, ...]:
-    """The rows that an entry's forward pass computes, from the position where it really starts."""
+def step_rows(tokens: Text, entry: Entry, start: int, generation: int) -> tuple[Row, ...]:
+    """The rows that an entry's forward pass over its request's tokens computes, from where it really starts."""
     return tuple(
-        Row(request.request_id, position, generation, entry.computation, text_at(request.tokens, position))
+        Row(entry.request_id, position, generation, entry.computation, text_at(tokens, position))
         for position in range(start, start + entry.num_tokens)
     )
 
@@ -57,7 +57,7 @@ def fresh_blocks(
     for step_generation, other in [*flying, (generation, entry)]:
         if (other.request_id, other.activation) == (entry.request_id, entry.activation):
             start = min(other.token_start, len(rows))
-            rows = rows[:start] + step_rows(request, other, start, step_generation)
+            rows = rows[:start] + step_rows(request.tokens, other, start, step_generation)
     known = {block.block_hash for block in state.resident}
     full = kernel.num_full_blocks(min(request.num_computed_tokens, request.num_tokens), block_size)
     return tuple(

@@ -97,6 +97,8 @@ class Activation(NamedTuple):
     """Next position to emit."""
     rows: tuple[Row, ...]
     """The rows behind the request's KV: of a prefix hit those that came with the resident blocks, then its own."""
+    tokens: Text = ()
+    """Those of a request that has left, whose steps in flight still fill blocks that others share."""
 
 
 class Entry(NamedTuple):

@@ -91,7 +91,17 @@ def step(config: EngineConfig, state: EngineState, event: Event) -> tuple[Engine
             bool(recorder.exchanges), "ENV-TAMPER-1", f"{type(event).__name__} shows the connector nothing"
         )
         after = after._replace(tampered=())
-    return _forget_activations(after._replace(connector=recorder.connector)), tuple(recorder.exchanges)
+    after = _with_tokens_of_the_gone(state, after._replace(connector=recorder.connector))
+    return _forget_activations(after), tuple(recorder.exchanges)
+
+
+def _with_tokens_of_the_gone(before: EngineState, after: EngineState) -> EngineState:
+    """Keep the tokens of requests that left, for the rows of their steps in flight."""
+    gone = {r.request_id: r.tokens for r in before.requests if after.request(r.request_id) is None}
+    if not gone:
+        return after
+    kept = (a._replace(tokens=gone[a.request_id]) if a.request_id in gone else a for a in after.activations)
+    return after._replace(activations=tuple(kept))
 
 
 def _forget_activations(state: EngineState) -> EngineState:

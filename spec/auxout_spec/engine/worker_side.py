@@ -8,9 +8,9 @@ is assumed, which is all that judging a scheduler connector needs.
 from __future__ import annotations
 
 from .. import worker
-from ..values import Metadata, Outputs, Refusal, RequestOutput, Row
+from ..values import Metadata, Outputs, Refusal, RequestOutput
 from ..worker import Part
-from .rows import step_rows, text_at
+from .rows import activation_of, step_rows, text_at
 from .state import EngineConfig, EngineState, Entry, Problem
 
 
@@ -51,14 +51,8 @@ def _part(state: EngineState, entry: Entry, generation: int, sampled: dict[str, 
     request = state.request(entry.request_id)
     tokens = sampled.get(entry.request_id, 0)
     rejected = entry.num_drafts - (tokens - 1) if tokens else 0
-    if request is None:
-        # Its request was aborted: nobody will see these rows but whoever shares its blocks.
-        rows = tuple(
-            Row(entry.request_id, p, generation, entry.computation)
-            for p in range(start, start + entry.num_tokens)
-        )
-    else:
-        rows = step_rows(request, entry, start, generation)
+    owner = request or activation_of(state, entry.request_id, entry.activation)
+    rows = step_rows(owner.tokens, entry, start, generation)
     return Part(entry.request_id, entry.token_start, rows, tokens, rejected)
 
 
