@@ -147,7 +147,10 @@ class EngineState(NamedTuple):
 
     def request(self, request_id: RequestId) -> EngineRequest | None:
         """The request in use under an id, if there is one."""
-        return next((r for r in self.requests if r.request_id == request_id), None)
+        for request in self.requests:
+            if request.request_id == request_id:
+                return request
+        return None
 
     def with_request(self, request: EngineRequest) -> EngineState:
         """The state with a request's record replaced."""

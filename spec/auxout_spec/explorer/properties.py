@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 from ..engine import EngineConfig, EngineState
@@ -42,8 +41,8 @@ def _keys(engine: EngineState) -> Broken | None:
 def _references(engine: EngineState) -> Broken | None:
     """The store's references are those of the worker's live requests (STORE-REF-1)."""
     generation = engine.worker.generation
-    owed = Counter((generation, key) for _, kept in engine.worker.requests for key in kept.keys)
-    if dict(owed) != dict(engine.worker.store.references):
+    owed = sorted((generation, key) for _, kept in engine.worker.requests for key in kept.keys)
+    if owed != [key for key, count in engine.worker.store.references for _ in range(count)]:
         return Broken("STORE-REF-1", "the store's references are not those of the worker's requests")
     return None
 

@@ -64,6 +64,7 @@ class Whole:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.met = 0
 
     def start(self) -> WholeState:
         """Where every trace begins."""
@@ -75,9 +76,11 @@ class Whole:
         engine, left = state
         given = all_options(self.model, engine)
         for choice in choices(self.model, engine.paused, len(engine.in_flight), left, given):
-            taken = take(self.model, engine, event_of(self.model.menu, self.model.ids, choice, given))
+            event = event_of(self.model.menu, self.model.ids, choice, given)
+            taken = take(self.model, engine, event, self.met)
             if taken is not None:
                 after, broken, witnesses = taken
+                self.met |= witnesses
                 yield Move(choice, WholeState(after, choice.left), broken, witnesses)
 
     def drained(self, state: Hashable) -> bool:
@@ -110,8 +113,14 @@ def all_options(model: Model, engine: EngineState) -> tuple[Options, ...]:
     return (given[0]._replace(resident=bool(engine.resident)), *given[1:])
 
 
-def take(model: Model, engine: EngineState, event: Event) -> tuple[EngineState, Broken | None, int] | None:
-    """One event: the canonical state after it, what it broke and what it witnessed; None if it is impossible."""
+def take(
+    model: Model, engine: EngineState, event: Event, met: int = 0
+) -> tuple[EngineState, Broken | None, int] | None:
+    """One event: the canonical state after it, what it broke and what it witnessed; None if it is impossible.
+
+    Args:
+        met: witnesses that need not be looked for any more.
+    """
     try:
         after, exchanges = step(model.config, engine, event)
     except Impossible:
@@ -119,7 +128,7 @@ def take(model: Model, engine: EngineState, event: Event) -> tuple[EngineState, 
     after = canonical(after, model.bounded)
     refused = next((e.result for e in exchanges if isinstance(e.result, Refusal)), None)
     broken = Broken(refused.clause, refused.message) if refused else broken_property(model.config, after)
-    return after, broken, witnessed(event, engine, after, exchanges)
+    return after, broken, witnessed(event, engine, after, exchanges, met)
 
 
 def is_drained(engine: EngineState) -> bool:

@@ -35,11 +35,13 @@ class Witness:
     holds: Callable[[Happened], bool]
 
 
-def witnessed(event: Event, before: EngineState, after: EngineState, exchanges: tuple[Exchange, ...]) -> int:
-    """The witnesses that an event meets, as bits in the order of ``WITNESSES``."""
+def witnessed(
+    event: Event, before: EngineState, after: EngineState, exchanges: tuple[Exchange, ...], known: int = 0
+) -> int:
+    """The witnesses that an event meets, as bits in the order of ``WITNESSES``; ``known`` ones are not tried."""
     happened, met = Happened(event, before, after, exchanges), 0
     for bit, witness in _BY_EVENT.get(type(event), ()):
-        if witness.holds(happened):
+        if not known & bit and witness.holds(happened):
             met |= bit
     return met
 
