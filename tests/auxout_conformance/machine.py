@@ -1,6 +1,6 @@
-"""The random judge: a Hypothesis state machine whose rules are the engine's events and whose model is the spec.
+"""The random judge: a Hypothesis state machine that draws engine events, with the spec as its model.
 
-Each rule draws an event that the engine model allows, applies it to the model and makes the resulting connector
+Each step draws an event that the engine model allows, applies it to the model and makes the resulting connector
 calls on the target; the first wrong answer ends the example. A failure is the list of its events, that is, a
 scenario, which ``shrinking`` makes small: Hypothesis only generates here.
 """
@@ -8,19 +8,13 @@ scenario, which ``shrinking`` makes small: Hypothesis only generates here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky, FlakyFailure
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from auxout_spec.engine import (
     Abort,
@@ -40,13 +34,12 @@ from auxout_spec.engine import (
     Tamper,
     Unpack,
 )
-from auxout_spec.engine.options import (
-    launchable,
-    most_tokens,
-    takes_drafts,
-)
+from auxout_spec.engine.events import TamperKind
+from auxout_spec.engine.landing import delivers
+from auxout_spec.engine.options import launchable, most_tokens, takes_drafts
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario
+from auxout_spec.scheduler import NOTHING_SENT
 
 from .hosts import TargetBroken
 from .judge import Failure, Play
@@ -56,8 +49,15 @@ STEPS = 40
 """Events per example; the rarest faults need about twenty."""
 NAMES = ("A", "B", "C")
 TEXTS = ("", "T")
-OUTPUT_TAMPERS = ("no_output", "no_entry", "cut_rows", "shift_start")
-HASH_TAMPERS = ("shrink_hashes", "replace_hash", "mix_lengths")
+PROMPT_STARTS = st.sampled_from((0, 0, 1, 3, 6, 12))
+SESSION = CHUNKED = st.sampled_from((False, False, True))
+STOPS = st.sampled_from((False, False, False, True))
+OUTPUT_TAMPERS: tuple[TamperKind, ...] = ("no_output", "no_entry", "cut_rows", "shift_start")
+HASH_TAMPERS: tuple[TamperKind, ...] = ("shrink_hashes", "mix_lengths", "replace_hash")
+DISRUPTIONS = (
+    "abort", "preempt", "evict", "reset", "pause_and_reset", "end", "tamper_output", "tamper_hashes", "unpack"
+)  # fmt: skip
+"""Kinds of events that an example may do without."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,14 @@ class EngineMachine(RuleBasedStateMachine):
     tally: Tally
     on_example: Callable[[], None]
 
-    @initialize(block_size=st.sampled_from((1, 2, 4)), depth=st.sampled_from((1, 2, 3)))
-    def start(self, block_size: int, depth: int) -> None:
+    @initialize(
+        block_size=st.sampled_from((1, 2, 4)),
+        depth=st.sampled_from((1, 2, 3)),
+        without=st.frozensets(st.sampled_from(DISRUPTIONS)),
+    )
+    def start(self, block_size: int, depth: int, without: frozenset[str]) -> None:
+        """Choose the engine, and which disruptions leave this example alone, so that some of it runs undisturbed."""
+        self.without = without
         self.play = Play.start(self.host, EngineConfig(self.profile, block_size, depth))
         self.events: list[Event] = []
         self.over = False
@@ -132,30 +138,60 @@ class EngineMachine(RuleBasedStateMachine):
 
     @property
     def requests(self) -> tuple[EngineRequest, ...]:
-        return self.play.state.requests if hasattr(self, "play") else ()
+        """The live requests."""
+        return self.play.state.requests
 
-    @precondition(lambda self: len(self.requests) < len(NAMES))
-    @rule(
-        index=st.integers(0, len(NAMES) - 1),
-        prompt=st.integers(1, 9),
-        start=st.sampled_from((0, 0, 1, 3, 6, 12)),
-        max_tokens=st.integers(1, 5),
-        text=st.sampled_from(TEXTS),
-        session=st.sampled_from((False, False, True)),
-    )
-    def add(self, index: int, prompt: int, start: int, max_tokens: int, text: str, session: bool) -> None:
-        self.apply(Add(NAMES[index], prompt, start, max_tokens, text, session))
+    @property
+    def launchable(self) -> tuple[EngineRequest, ...]:
+        """The requests that a step launched now may schedule."""
+        return launchable(self.play.config, self.play.state)
 
-    @precondition(lambda self: bool(self.requests))
+    @property
+    def sessions(self) -> list[EngineRequest]:
+        """The sessions that were not closed."""
+        return [request for request in self.requests if request.session and None not in request.queue]
+
+    @property
+    def preemptible(self) -> list[EngineRequest]:
+        """The running requests that an engine may preempt."""
+        running = [request for request in self.requests if request.status == "running"]
+        return [request for request in running if not (request.session and request.num_in_flight_tokens)]
+
+    @property
+    def free_names(self) -> list[str]:
+        """Ids that a new request may have."""
+        used = {request.request_id for request in self.requests}
+        used |= {entry.request_id for flying in self.play.state.in_flight for entry in flying.entries}
+        return [name for name in NAMES if name not in used]
+
     @rule(data=st.data())
-    def launch(self, data: st.DataObject) -> None:
-        ready = launchable(self.play.config, self.play.state)
-        if not ready:
-            self.apply(Launch())
+    def event(self, data: st.DataObject) -> None:
+        """Draw one event among the possible ones.
+
+        One rule for all, because Hypothesis switches rules off at random: without arrivals an example would hold
+        nothing but resets.
+        """
+        if self.over:
             return
-        chosen = data.draw(
-            st.lists(st.sampled_from(ready), unique=True, max_size=len(ready)), label="scheduled"
+        verbs = [verb for verb, possible in POSSIBLE.items() if verb not in self.without and possible(self)]
+        weighted = [verb for verb in verbs for _ in range(WEIGHTS[verb])]
+        getattr(self, data.draw(st.sampled_from(weighted), label="event"))(data)
+
+    def add(self, data: st.DataObject) -> None:
+        self.apply(
+            Add(
+                data.draw(st.sampled_from(self.free_names), label="request"),
+                data.draw(st.integers(1, 9), label="prompt"),
+                data.draw(PROMPT_STARTS, label="start"),
+                data.draw(st.integers(1, 5), label="max_tokens"),
+                data.draw(st.sampled_from(TEXTS), label="text"),
+                data.draw(SESSION, label="session"),
+            )
         )
+
+    def launch(self, data: st.DataObject) -> None:
+        scheduled = st.lists(st.sampled_from(self.launchable), unique=True, min_size=1)
+        chosen = data.draw(scheduled, label="scheduled")
         tokens: list[tuple[str, int]] = []
         drafts: list[tuple[str, int]] = []
         hits: list[tuple[str, int]] = []
@@ -169,13 +205,14 @@ class EngineMachine(RuleBasedStateMachine):
             count = hit + extra
             if extra:
                 drafts.append((request.request_id, extra))
-            elif data.draw(st.sampled_from((False, False, True)), label="chunked"):
+            elif data.draw(CHUNKED, label="chunked"):
                 count = data.draw(st.integers(1, hit), label="tokens")
             tokens.append((request.request_id, count))
         self.apply(Launch(tuple(tokens), tuple(drafts), tuple(hits)))
 
-    @precondition(lambda self: self.play.state.in_flight)
-    @rule(data=st.data())
+    def launch_nothing(self, data: st.DataObject) -> None:
+        self.apply(Launch())
+
     def land(self, data: st.DataObject) -> None:
         sampled: list[tuple[str, int]] = []
         stop: list[tuple[str, int]] = []
@@ -187,81 +224,110 @@ class EngineMachine(RuleBasedStateMachine):
             )
             if count > 1:
                 sampled.append((entry.request_id, count))
-            if data.draw(st.sampled_from((False, False, False, True)), label="stops"):
+            if delivers(self.play.state, entry) and data.draw(STOPS, label="stops"):
                 stop.append((entry.request_id, data.draw(st.integers(1, count), label="stop after")))
         self.apply(Land(tuple(sampled), tuple(stop)))
 
-    @precondition(lambda self: bool(self.requests))
-    @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
-        self.apply(Abort(self._some(data, lambda request: True)))
+        self.apply(Abort(_one_of(data, self.requests)))
 
-    @precondition(lambda self: any(r.status == "running" for r in self.requests))
-    @rule(data=st.data())
     def preempt(self, data: st.DataObject) -> None:
-        self.apply(Preempt(self._some(data, lambda request: request.status == "running")))
+        self.apply(Preempt(_one_of(data, self.preemptible)))
 
-    @precondition(lambda self: self.play.state.resident)
-    @rule()
-    def evict(self) -> None:
+    def evict(self, data: st.DataObject) -> None:
         self.apply(Evict())
 
-    @rule(how=st.sampled_from(("plain", "running", "kept")), weights=st.booleans())
-    def reset(self, how: str, weights: bool) -> None:
-        self.apply(Reset(how == "running", weights, how == "kept"))
+    def reset(self, data: st.DataObject) -> None:
+        how = data.draw(st.sampled_from(("plain", "running", "kept")), label="how")
+        self.apply(Reset(how == "running", data.draw(st.booleans(), label="weights"), how == "kept"))
 
-    @precondition(lambda self: self.profile.guards_running_reset)
-    @rule()
-    def pause_and_reset(self) -> None:
+    def pause_and_reset(self, data: st.DataObject) -> None:
         """Profile 0.31 resets running requests only when paused and drained, which chance rarely brings about."""
         self.apply(Pause(True))
-        while self.play.state.in_flight and not self.over:
+        for _ in self.play.state.in_flight:
             self.apply(Land())
         self.apply(Reset(running=True))
         self.apply(Pause(False))
 
-    @precondition(lambda self: any(r.session for r in self.requests))
-    @rule(
-        data=st.data(),
-        tokens=st.integers(1, 5),
-        start=st.sampled_from((0, 0, 2, 8)),
-        max_tokens=st.integers(1, 3),
-    )
-    def chunk(self, data: st.DataObject, tokens: int, start: int, max_tokens: int) -> None:
-        name = self._some(data, lambda request: request.session)
-        self.apply(Chunk(name, tokens, start, max_tokens))
+    def chunk(self, data: st.DataObject) -> None:
+        self.apply(
+            Chunk(
+                _one_of(data, self.sessions),
+                data.draw(st.integers(1, 5), label="tokens"),
+                data.draw(PROMPT_STARTS, label="start"),
+                data.draw(st.integers(1, 3), label="max_tokens"),
+            )
+        )
 
-    @precondition(lambda self: any(r.session for r in self.requests))
-    @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
-        self.apply(End(self._some(data, lambda request: request.session)))
+        self.apply(End(_one_of(data, self.sessions)))
 
-    @precondition(lambda self: self.play.state.in_flight)
-    @rule(data=st.data(), kind=st.sampled_from(OUTPUT_TAMPERS), amount=st.integers(1, 12))
-    def tamper_output(self, data: st.DataObject, kind: str, amount: int) -> None:
+    def tamper_output(self, data: st.DataObject) -> None:
+        kind = data.draw(st.sampled_from(OUTPUT_TAMPERS), label="kind")
         name = data.draw(st.sampled_from([e.request_id for e in self.play.state.in_flight[0].entries]))
-        self.apply(Tamper(kind, name, amount))  # type: ignore[arg-type]
+        self.apply(Tamper(kind, name, data.draw(st.integers(1, 12), label="amount")))
         self.land(data)
 
-    @precondition(lambda self: any(r.block_hashes for r in self.requests))
-    @rule(data=st.data(), kind=st.sampled_from(HASH_TAMPERS), ends=st.booleans())
-    def tamper_hashes(self, data: st.DataObject, kind: str, ends: bool) -> None:
-        name = self._some(data, lambda request: bool(request.block_hashes))
+    def tamper_hashes(self, data: st.DataObject) -> None:
+        name = _one_of(data, [request for request in self.requests if request.block_hashes])
         request = self.play.state.request(name)
-        if request is not None:
-            amount = data.draw(st.integers(0, len(request.block_hashes) - 1), label="amount")
-            self.apply(Tamper(kind, name, amount))  # type: ignore[arg-type]
-            self.apply(Abort(name)) if ends else self.launch(data)
+        assert request is not None  # it was just drawn
+        sent = dict(self.play.state.connector.active).get(name, NOTHING_SENT).num_hashes
+        kind = data.draw(st.sampled_from(HASH_TAMPERS if sent else HASH_TAMPERS[:2]), label="kind")
+        have = sent if kind == "replace_hash" else len(request.block_hashes)
+        self.apply(Tamper(kind, name, data.draw(st.integers(0, have - 1), label="amount")))
+        how = data.draw(st.sampled_from(("launch", "abort", "preempt")), label="shown at")
+        if how == "abort":
+            self.apply(Abort(name))
+        elif how == "preempt" and request in self.preemptible:
+            self.apply(Preempt(name))
+        else:
+            self.launch(data) if self.launchable else self.launch_nothing(data)
 
-    @rule(
-        size=st.sampled_from((-4, 0, 1, 4, 32)), count=st.integers(0, 3), more=st.sampled_from((0, 0, 1, 3))
-    )
-    def unpack(self, size: int, count: int, more: int) -> None:
-        self.apply(Unpack(bytes(range(abs(size) * count + more)), size))
+    def unpack(self, data: st.DataObject) -> None:
+        size = data.draw(st.sampled_from((-4, 0, 1, 4, 32)), label="item size")
+        count = data.draw(st.integers(0, 3)) * abs(size) + data.draw(st.sampled_from((0, 0, 1, 3)))
+        self.apply(Unpack(bytes(range(count)), size))
 
-    def _some(self, data: st.DataObject, wanted: Callable[[EngineRequest], bool]) -> str:
-        names = [request.request_id for request in self.requests if wanted(request)]
-        return data.draw(st.sampled_from(names), label="request")
+
+def _one_of(data: st.DataObject, requests: Sequence[EngineRequest]) -> str:
+    return data.draw(st.sampled_from([request.request_id for request in requests]), label="request")
+
+
+WEIGHTS = {
+    "add": 5,
+    "launch": 9,
+    "launch_nothing": 2,
+    "land": 9,
+    "abort": 2,
+    "preempt": 3,
+    "evict": 1,
+    "reset": 2,
+    "pause_and_reset": 1,
+    "chunk": 3,
+    "end": 1,
+    "tamper_output": 2,
+    "tamper_hashes": 2,
+    "unpack": 1,
+}
+"""How often each kind of event is drawn, against the others that are possible."""
+POSSIBLE: dict[str, Callable[[EngineMachine], bool]] = {
+    "add": lambda self: bool(self.free_names),
+    "launch": lambda self: bool(self.launchable),
+    "launch_nothing": lambda self: True,
+    "land": lambda self: bool(self.play.state.in_flight),
+    "abort": lambda self: bool(self.requests),
+    "preempt": lambda self: bool(self.preemptible),
+    "evict": lambda self: bool(self.play.state.resident),
+    "reset": lambda self: True,
+    "pause_and_reset": lambda self: self.profile.guards_running_reset,
+    "chunk": lambda self: bool(self.sessions),
+    "end": lambda self: bool(self.sessions),
+    "tamper_output": lambda self: bool(self.play.state.in_flight),
+    "tamper_hashes": lambda self: any(request.block_hashes for request in self.requests),
+    "unpack": lambda self: True,
+}
+"""When each kind of event may be drawn."""
 
 
 def search(
