@@ -71,7 +71,7 @@ def resolve(name: str, profile: str | None = None) -> Target:
         return _vllm(name, profile)
     if name.endswith(".whl"):
         return _wheel(name, profile)
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return _tree(name, profile)
     if name in _entry_points():
         where = _entry_points()[name].value
