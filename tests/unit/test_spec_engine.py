@@ -42,9 +42,10 @@ from auxout_spec.engine import (
 from auxout_spec.engine import state as engine_state
 from auxout_spec.engine.landing import delivers
 from auxout_spec.engine.state import Entry
+from auxout_spec.engine.tampering import tampered_outputs, tampered_view
 from auxout_spec.profiles import PROFILES
 from auxout_spec.scenario import event_from_json
-from auxout_spec.values import Metadata, Refusal, Rows
+from auxout_spec.values import Metadata, Refusal, RequestOutput, RequestView, Row, Rows
 
 FILE = Path(__file__).with_name("engine_scenarios.txt")
 P31, P32 = EngineConfig(PROFILES["0.31"]), EngineConfig()
@@ -264,6 +265,7 @@ IMPOSSIBLE: tuple[tuple[str, tuple[Event, ...], Event], ...] = (
     ("ENV-TAMPER-1", (A,), Tamper("shrink_hashes", "A", -1)),
     ("ENV-TAMPER-1", (A,), Tamper("mix_lengths", "A", 2)),
     ("ENV-TAMPER-1", (A,), Tamper("replace_hash", "A", 0)),
+    ("ENV-TAMPER-1", (Add("A", 2),), Tamper("mix_lengths", "A", 0)),
     ("ENV-TAMPER-1", RUN, Tamper("replace_hash", "A", 2)),
     ("ENV-TAMPER-1", (A, launch(), Tamper("shrink_hashes", "A", 1)), Land()),
     ("ENV-TAMPER-1", (A, launch(), Tamper("replace_hash", "A", 1)), Land()),
@@ -423,6 +425,85 @@ def test_every_turn_has_a_text_of_its_own() -> None:
     stop = Land(stop=(("A", 1),))
     state = play(SESSION, launch(), stop, Chunk("A", 1), launch(tokens=1), stop, Chunk("A", 1))
     assert state.requests[0].tokens == (("A", 4), ("A'", 5), ("A''", 6))
+
+
+def tampering(*events: Tamper) -> EngineState:
+    return initial()._replace(tampered=events)
+
+
+HASHES = (b"\x01\x02", b"\x03\x04", b"\x05\x06")
+
+
+@pytest.mark.parametrize(
+    ("event", "hashes"),
+    [
+        (Tamper("shrink_hashes", "A", 0), ()),
+        (Tamper("shrink_hashes", "A", 2), (b"\x01\x02", b"\x03\x04")),
+        (Tamper("replace_hash", "A", 0), (b"\xfe\x02", b"\xfc\x04", b"\xfa\x06")),
+        (Tamper("replace_hash", "A", 1), (b"\x01\x02", b"\xfc\x04", b"\xfa\x06")),
+        (Tamper("mix_lengths", "A", 0), (b"\x01\x02\x01\x02", b"\x03\x04", b"\x05\x06")),
+        (Tamper("mix_lengths", "A", 1), (b"\x01\x02", b"\x03\x04\x03\x04", b"\x05\x06")),
+        (Tamper("shrink_hashes", "B", 0), HASHES),
+        (Tamper("cut_rows", "A", 0), HASHES),
+        (Tamper("no_output", "B", 1), HASHES),
+    ],
+)
+def test_corrupted_hashes(event: Tamper, hashes: tuple[bytes, ...]) -> None:
+    view = RequestView("A", 6, 6, 0, 0, HASHES)
+    assert tampered_view(tampering(event), view) == view._replace(block_hashes=hashes)
+
+
+def test_several_corruptions_of_one_list() -> None:
+    events = (Tamper("mix_lengths", "A", 0), Tamper("shrink_hashes", "B", 0), Tamper("shrink_hashes", "A", 2))
+    seen = tampered_view(tampering(*events), RequestView("A", 6, 6, 0, 0, HASHES))
+    assert seen.block_hashes == (b"\x01\x02\x01\x02", b"\x03\x04")
+
+
+def rows_of(name: str, start: int, end: int) -> tuple[Row, ...]:
+    return tuple(Row(name, position, 0, 0) for position in range(start, end))
+
+
+@pytest.mark.parametrize(
+    ("event", "outputs"),
+    [
+        (Tamper("no_output", "A"), None),
+        (Tamper("no_output", "C"), None),
+        (Tamper("no_entry", "A"), (("B", RequestOutput(0, rows_of("B", 0, 2))),)),
+        (Tamper("cut_rows", "A", 1), (("A", RequestOutput(3, rows_of("A", 3, 5))), "B")),
+        (Tamper("cut_rows", "A", 3), (("A", RequestOutput(3, ())), "B")),
+        (Tamper("cut_rows", "A", 4), (("A", RequestOutput(3, ())), "B")),
+        (Tamper("shift_start", "A", 2), (("A", RequestOutput(5, rows_of("A", 3, 6))), "B")),
+        (Tamper("shrink_hashes", "A", 2), ("A", "B")),
+        (Tamper("no_entry", "C"), ("A", "B")),
+        (Tamper("cut_rows", "C", 1), ("A", "B")),
+        (Tamper("shift_start", "C", 1), ("A", "B")),
+    ],
+)
+def test_corrupted_output(event: Tamper, outputs: tuple[object, ...] | None) -> None:
+    """A name in ``outputs`` stands for that request's right entry."""
+    right = {
+        name: RequestOutput(start, rows_of(name, start, end))
+        for name, start, end in (("A", 3, 6), ("B", 0, 2))
+    }
+    seen = tampered_outputs(tampering(event), tuple(right.items()))
+    wanted = outputs and tuple((item, right[item]) if isinstance(item, str) else item for item in outputs)
+    assert seen == wanted
+
+
+def test_which_lengths_can_be_mixed() -> None:
+    """The first hash ever sent has no other to differ from, unless more come with it."""
+    tamper = Tamper("mix_lengths", "A", 0)
+    assert play(Add("A", 4), tamper).tampered == (tamper,)
+    assert play(Add("A", 2), launch(tokens=2), tamper).tampered == (tamper,)
+    shrink = Tamper("shrink_hashes", "A", 0)
+    assert play(Add("A", 2), shrink).tampered == (shrink,)
+
+
+def test_tokens_of_a_request_that_left_stay_with_its_steps() -> None:
+    first, second = Add("A", 4, text="T"), Add("B", 3)
+    state = play(first, second, Launch((("A", 4), ("B", 3))), Abort("A"))
+    assert [(a.request_id, a.tokens) for a in state.activations] == [("A", (("T", 4),)), ("B", ())]
+    assert play(first, second, Launch((("A", 4), ("B", 3))), Abort("A"), Land()).activations[0].tokens == ()
 
 
 def test_a_single_computed_token_is_kv() -> None:
