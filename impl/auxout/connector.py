@@ -14,7 +14,6 @@ who look something up in it (``_wire``).
 
 from __future__ import annotations
 
-from itertools import count
 from operator import countOf, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,6 @@ __all__ = [
 ]
 
 
-_newest = itemgetter(-1)
 _NUM_RECENT = 4
 """Batches kept. Two or more alternate where pipeline stages take turns."""
 _NUM_EXACT = 64
@@ -146,7 +144,7 @@ class AuxOutputSchedulerConnector:
             elif (packed := _pack_unsent(name, block_hashes, num_sent, last)) is not None:
                 _append(new, name, packed)
                 progress.append((index, name, len(block_hashes), block_hashes[-1]))
-        starts = EmitStarts(batch.roster, self._emit_starts(running))
+        starts = EmitStarts(batch.roster, self._emit_starts(running, self._require_history))
         # Nothing is refused from here on, so this is where the state may change.
         self._commit(lineup, batch, starting, progress)
         return self._deliver(starts, new, scheduled)
@@ -205,6 +203,15 @@ class AuxOutputSchedulerConnector:
         self._last = {}
         self._ended = {}
         self._lineup = None
+
+    def _require_history(self, request: Request) -> None:
+        """Refuse a request without output whose sent hashes were replaced. O(1).
+
+        Only a session's next turn replaces hashes, and this is how it comes, so that decode steps need not look.
+        """
+        num_sent = self._num_sent.get(request.request_id, 0)
+        if num_sent and request.block_hashes[num_sent - 1] != self._last[request.request_id]:
+            raise _replaced(request.request_id, num_sent)
 
     def _line_up(self, scheduled: Mapping[str, int]) -> tuple[_Lineup, _Batch, Sequence[str]]:
         """The active and the starting requests, the batch, and those that start.
@@ -287,29 +294,44 @@ class AuxOutputSchedulerConnector:
                 _require(active.keys() >= set(batch.names), "a request of a recent batch is not active")
 
 
-def _emit_starts_0_31(requests: Sequence[Request]) -> list[int]:
-    """``_kernel.emit_start_unclamped`` of each request, inline. O(requests)."""
+def _emit_starts_0_31(requests: Sequence[Request], compare: Callable[[Request], None]) -> list[int]:
+    """``_kernel.emit_start_unclamped`` of each request, inline. O(requests).
+
+    Args:
+        compare: called for each request without output tokens.
+    """
     starts: list[int] = []
     for request in requests:
         start = _prompt_start(request)
-        if request.num_output_tokens and (resumed := request.num_tokens - 1) > start:
+        if not request.num_output_tokens:
+            compare(request)
+        elif (resumed := request.num_tokens - 1) > start:
             start = resumed
         starts.append(start)
     return starts
 
 
-def _emit_starts_0_32(requests: Sequence[Request]) -> list[int]:
+def _emit_starts_0_32(requests: Sequence[Request], compare: Callable[[Request], None]) -> list[int]:
     """``_kernel.emit_start_clamped`` of each request, inline for those with output tokens. O(requests).
 
     A request has output tokens exactly if it has more tokens than its prompt. In vLLM the counts are properties,
     except the prompt's length; asked this way, one of two calls is saved.
+
+    Args:
+        compare: called for each request without output tokens.
     """
     return [
         num_tokens - 1
         if (num_tokens := request.num_tokens) > request.num_prompt_tokens
-        else _kernel.emit_start_clamped(_prompt_start(request), request.num_prompt_tokens, 0, num_tokens)
+        else _first_emit_start(request, num_tokens, compare)
         for request in requests
     ]
+
+
+def _first_emit_start(request: Request, num_tokens: int, compare: Callable[[Request], None]) -> int:
+    """The emit start of a request without output tokens in profile 0.32."""
+    compare(request)
+    return _kernel.emit_start_clamped(_prompt_start(request), request.num_prompt_tokens, 0, num_tokens)
 
 
 def _prompt_start(request: Request) -> int:
@@ -326,7 +348,7 @@ def _require_sampling(names: Sequence[str], requests: Mapping[str, Request]) -> 
         _prompt_start(requests[name])
 
 
-_EMIT_STARTS: dict[str, Callable[[Sequence[Request]], list[int]]] = {
+_EMIT_STARTS: dict[str, Callable[[Sequence[Request], Callable[[Request], None]], list[int]]] = {
     "0.31": _emit_starts_0_31,
     "0.32": _emit_starts_0_32,
 }
@@ -352,21 +374,14 @@ def _look_up(
 
 
 def _changed(requests: Sequence[Request], lineup: _Lineup) -> list[tuple[int, Sequence[bytes], int, bytes]]:
-    """Position, hash list and what was sent, of lists that are not, at first sight, just that. O(requests).
-
-    In three passes, because most of the time goes into waiting for memory and the shorter the loop, the more
-    requests the processor has in flight.
-    """
-    lists = [request.block_hashes for request in requests]
-    try:
-        newest = [*map(_newest, lists)]
-    except IndexError:
-        newest = [block_hashes[-1] if block_hashes else b"" for block_hashes in lists]
-    sent = zip(count(), lists, lineup.num_sent, lineup.last, newest)
+    """Position, hash list and what was sent, of lists that have not just the length sent. O(requests)."""
+    counts = [len(request.block_hashes) for request in requests]
+    if counts == lineup.num_sent:
+        return []
     return [
-        (index, block_hashes, num_sent, last)
-        for index, block_hashes, num_sent, last, new in sent
-        if new is not last or len(block_hashes) != num_sent
+        (index, requests[index].block_hashes, num_sent, lineup.last[index])
+        for index, (count, num_sent) in enumerate(zip(counts, lineup.num_sent, strict=True))
+        if count != num_sent
     ]
 
 
@@ -378,16 +393,15 @@ def _pack_unsent(
     A hash stands for its whole prefix, so the last hash sent is enough to notice a replaced history.
     """
     unsent = len(block_hashes) - num_sent  # _kernel.num_unsent
-    if num_sent:
-        if unsent < 0:
-            problem = f"has hashes [0, {len(block_hashes)}), but [0, {num_sent}) were sent"
-            raise ProtocolViolation(shrunk, request_id, problem)
-        if block_hashes[num_sent - 1] != last:
-            problem = f"hash {num_sent - 1} of the sent [0, {num_sent}) was replaced"
-            raise ProtocolViolation("SCHED-HASH-9", request_id, problem)
-        block_hashes = block_hashes[num_sent:]
+    if unsent < 0:
+        problem = f"has hashes [0, {len(block_hashes)}), but [0, {num_sent}) were sent"
+        raise ProtocolViolation(shrunk, request_id, problem)
     if not unsent:
         return None
+    if num_sent:
+        if block_hashes[num_sent - 1] != last:
+            raise _replaced(request_id, num_sent)
+        block_hashes = block_hashes[num_sent:]
     data, size = b"".join(block_hashes), len(last) or len(block_hashes[0])
     if (
         len(data) != unsent * size
@@ -398,6 +412,11 @@ def _pack_unsent(
         problem = f"hashes [{num_sent}, {num_sent + unsent}) are not all of one length above 0"
         raise ProtocolViolation("SCHED-HASH-10", request_id, problem)
     return data, size
+
+
+def _replaced(request_id: str, num_sent: int) -> ProtocolViolation:
+    problem = f"hash {num_sent - 1} of the sent [0, {num_sent}) was replaced"
+    return ProtocolViolation("SCHED-HASH-9", request_id, problem)
 
 
 def _append(columns: HashColumns, request_id: str, packed: tuple[bytes, int]) -> None:

@@ -147,7 +147,8 @@ class AuxOutputSchedulerConnector:
         for request_id in scheduler_output.num_scheduled_tokens:
             request = _look_up(requests, request_id, "SCHED-META-1")
             sent = self._active.get(request_id, NOTHING_SENT)
-            new_hashes[request_id] = _unsent_hashes(request_id, request, sent)
+            compare = request.num_output_tokens == 0
+            new_hashes[request_id] = _unsent_hashes(request_id, request, sent, compare=compare)
             emit_starts[request_id] = self._emit_start(request_id, request)
         for request_id, sent in self._active.items():
             if request_id not in emit_starts:
@@ -260,15 +261,25 @@ def _look_up(requests: Mapping[str, Request], request_id: str, clause: str) -> R
 
 
 def _unsent_hashes(
-    request_id: str, request: Request, sent: Sent, shrunk_clause: str = "SCHED-HASH-8"
+    request_id: str,
+    request: Request,
+    sent: Sent,
+    shrunk_clause: str = "SCHED-HASH-8",
+    compare: bool = False,
 ) -> list[bytes]:
-    """The hashes the worker lacks; refused when the list does not extend what the worker has."""
+    """The hashes the worker lacks; refused when the list does not extend what the worker has.
+
+    Args:
+        compare: look for a replaced history also when nothing is to be sent: only a session's next turn
+            replaces hashes, and it has no output when it is first scheduled.
+    """
     hashes = request.block_hashes
     if len(hashes) < sent.num_hashes:
         what = f"hashes [0, {len(hashes)}), but [0, {sent.num_hashes}) were sent"
         raise ProtocolViolation(shrunk_clause, request_id, what)
     # A hash covers its whole prefix, so a change anywhere in what was sent shows in the last one sent.
-    if sent.num_hashes > 0 and hashes[sent.num_hashes - 1] != sent.last:
+    compared = compare or len(hashes) > sent.num_hashes
+    if compared and sent.num_hashes > 0 and hashes[sent.num_hashes - 1] != sent.last:
         what = f"hash {sent.num_hashes - 1} was replaced after hashes [0, {sent.num_hashes}) were sent"
         raise ProtocolViolation("SCHED-HASH-9", request_id, what)
     unsent = list(hashes[sent.num_hashes :])

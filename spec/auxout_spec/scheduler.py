@@ -65,7 +65,7 @@ def build_connector_meta(
     waiting = {request_id: sent for request_id, sent in active.items() if request_id not in started}
     new_hashes: dict[RequestId, tuple[BlockHash, ...]] = {}
     for request_id, sent in (*started.items(), *waiting.items()):
-        hashes = unsent_hashes(profile, views[request_id], sent)
+        hashes = unsent_hashes(profile, views[request_id], sent, request_id in started)
         if isinstance(hashes, Refusal):
             return _refused_build(profile, state, active, hashes)
         active[request_id] = advance(sent, hashes)
@@ -139,8 +139,14 @@ def emit_start(profile: Profile, view: RequestView) -> int:
     return kernel.emit_start_unclamped(view.prompt_start, view.num_output_tokens, view.num_tokens)
 
 
-def unsent_hashes(profile: Profile, view: RequestView, sent: Sent) -> tuple[BlockHash, ...] | Refusal:
-    """The hashes the worker lacks, or why the list cannot extend what it has (SCHED-HASH-8, -9, -10)."""
+def unsent_hashes(
+    profile: Profile, view: RequestView, sent: Sent, scheduled: bool = False
+) -> tuple[BlockHash, ...] | Refusal:
+    """The hashes the worker lacks, or why the list cannot extend what it has (SCHED-HASH-8, -9, -10).
+
+    The history is compared when it is extended, and when a request without output is scheduled: only a
+    session's next turn replaces hashes, and that is how it comes.
+    """
     name = f"request {view.request_id}"
     unsent = kernel.num_unsent(len(view.block_hashes), sent.num_hashes)
     if unsent < 0:
@@ -148,7 +154,8 @@ def unsent_hashes(profile: Profile, view: RequestView, sent: Sent) -> tuple[Bloc
             "SCHED-HASH-8", f"{name}: {len(view.block_hashes)} block hashes, {sent.num_hashes} were sent"
         )
     # Each hash covers its whole prefix, so a change anywhere in what was sent shows in the last one.
-    replaced = sent.num_hashes > 0 and view.block_hashes[sent.num_hashes - 1] != sent.last
+    compared = unsent > 0 or (scheduled and view.num_output_tokens == 0)
+    replaced = compared and sent.num_hashes > 0 and view.block_hashes[sent.num_hashes - 1] != sent.last
     if replaced and Deviation.REPLACED_HASH_UNNOTICED not in profile.deviations:
         return Refusal(
             "SCHED-HASH-9", f"{name}: block hash {sent.num_hashes - 1} was replaced after it was sent"

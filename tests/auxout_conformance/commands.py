@@ -13,7 +13,7 @@ from auxout_spec.engine import Impossible
 from auxout_spec.profiles import PROFILES
 from auxout_spec.scenario import Scenario
 
-from . import expect, files, init, render, report, runner
+from . import expect, exploring, files, init, render, report, runner
 from .cases import all_cases
 from .known import all_findings
 from .mistakes import UserMistake, check_clause, check_profile, did_you_mean
@@ -108,10 +108,30 @@ def _init(args: argparse.Namespace, words: Sequence[str]) -> int:
     return 0
 
 
+def _explore(args: argparse.Namespace, words: Sequence[str]) -> int:
+    screen = Screen()
+    if not (args.models or args.every or args.nightly):
+        screen.table(("model", "profile", "verdict", "what it is for"), exploring.listing(args.profile))
+        return 0
+    models = exploring.chosen(args.models, args.every, args.nightly, args.profile)
+    jobs = max(1, args.jobs or exploring.default_jobs())
+    with progress_display() as display:
+        explored = list(exploring.explore_all(models, jobs, args.max_states, display.show))
+    explored.sort(key=lambda each: models.index(each.model))
+    if args.freeze:
+        exploring.freeze(explored)
+    screen.table(exploring.HEAD, [exploring.row(each) for each in explored])
+    for each in explored:
+        if each.differences or args.models:
+            screen.lines(["", *exploring.detail_lines(each)])
+    return exploring.exit_code(explored)
+
+
 _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
     "smoke": _smoke,
     "conform": _conform,
     "replay": _replay,
+    "explore": _explore,
     "clauses": _clauses,
     "targets": _targets,
     "init": _init,

@@ -75,6 +75,21 @@ examples
 
 {EXIT_CODES}"""
 
+_EXPLORE = """\
+Tries everything that a model of the whole system allows: engine, scheduler connector, worker and store of the
+specification. Without a model it lists them. Verdicts, counts and witnesses are compared with those on record.
+
+examples
+  auxout explore                        the models, what each is for and must come to
+  auxout explore --all                  every model of the everyday set, in parallel
+  auxout explore found-abort-and-reset  one model, with its shortest counterexample as a scenario
+  auxout explore --nightly --jobs 2     the larger bounds
+
+exit codes
+  0  every model came to what is on record
+  1  one did not
+  4  one was cut short"""
+
 _CLAUSES = """\
 examples
   auxout clauses                   all of them
@@ -115,6 +130,7 @@ def build_parser() -> Parser:
     _add_smoke(commands)
     _add_conform(commands)
     _add_replay(commands)
+    _add_explore(commands)
     clauses = _add(commands, "clauses", "show the rules of the protocol", _CLAUSES)
     clauses.add_argument("id", nargs="?", metavar="ID", help="a clause, or the first words of a group")
     _add_profile(clauses, "only the clauses of this protocol version")
@@ -162,6 +178,18 @@ def _add_replay(commands: argparse._SubParsersAction[Parser]) -> None:
     add = replay.add_argument
     add("--known", action="store_true", help="accept the known findings of a released vLLM")
     add("--optimized", action="store_true", help="run the target under python -O")
+
+
+def _add_explore(commands: argparse._SubParsersAction[Parser]) -> None:
+    explore = _add(commands, "explore", "search models of the whole protocol", _EXPLORE)
+    add = explore.add_argument
+    add("models", nargs="*", metavar="MODEL", help="the name of a model")
+    add("--all", dest="every", action="store_true", help="every model of the everyday set")
+    add("--nightly", action="store_true", help="the models with larger bounds")
+    _add_profile(explore, "only models of this protocol version")
+    add("--jobs", type=int, metavar="N", help="processes at a time (default: one per processor)")
+    add("--max-states", type=int, default=20_000_000, metavar="N", help="give a model up beyond so many states")
+    add("--freeze", action="store_true", help="put what is found on record")
 
 
 def _add(commands: argparse._SubParsersAction[Parser], name: str, what: str, epilog: str) -> Parser:

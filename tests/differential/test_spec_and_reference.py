@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 import auxout_reference.connector
-from auxout_conformance.judge.play import _agrees as agrees
+from auxout_conformance.judge.play import agrees
 from auxout_conformance.observation import Raised
 from auxout_conformance.session import Session
 from auxout_conformance.targets.adapter import from_module

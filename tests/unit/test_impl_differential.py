@@ -257,7 +257,8 @@ class Differential(RuleBasedStateMachine):
             for view in views
             if view.request_id in ids or view.request_id in active
             for sent in [active.get(view.request_id, scheduler.NOTHING_SENT)]
-            if isinstance(found := scheduler.unsent_hashes(self.profile, view, sent), Refusal)
+            for scheduled in [view.request_id in ids]
+            if isinstance(found := scheduler.unsent_hashes(self.profile, view, sent, scheduled), Refusal)
         }
         self.state, expected = scheduler.build_connector_meta(self.profile, self.state, tuple(ids), views)
         for connector in self.connectors:

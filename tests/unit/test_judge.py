@@ -124,6 +124,7 @@ UNKNOWN = Row("<no such row>", -1, -1, -1)
 # Beginnings of scenarios. Blocks are two tokens.
 A4 = (Add("A", 4, max_tokens=4), Launch((("A", 4),)))
 A4_LANDED = (*A4, Land())
+CHUNK = Launch((("A", 2),))
 TWO = (Add("A", 4, max_tokens=4), Add("B", 4, max_tokens=4))
 BOTH = (*TWO, Launch((("A", 4), ("B", 4))))
 PREEMPTED = (*A4_LANDED, Preempt("A"))
@@ -242,7 +243,7 @@ TABLE = (
     Line("SCHED-REFUSE-1", CRASH, (*A4, *SHRUNK_LAUNCH)),
     Line("SCHED-TERM-8", NOTHING, (*A4, *SHRUNK_ABORT)),
     Line("SCHED-REFUSE-1", CRASH, (*A4, *SHRUNK_ABORT)),
-    Line("SCHED-HASH-9", NOTHING, (*A4, Tamper("replace_hash", "A", 1), Launch())),
+    Line("SCHED-HASH-9", NOTHING, (Add("A", 4), CHUNK, Tamper("replace_hash", "A", 1), CHUNK)),
     Line("SCHED-HASH-10", NOTHING, (Add("A", 4), Tamper("mix_lengths", "A", 1), Launch((("A", 4),)))),
     Line("SCHED-TAKE-1", NOTHING, NO_OUTPUT),
     Line("SCHED-REFUSE-1", CRASH, NO_OUTPUT),

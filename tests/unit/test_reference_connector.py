@@ -155,7 +155,6 @@ def test_an_unknown_profile_is_a_value_error(module: Any) -> None:
     [
         ("a", "SCHED-HASH-8", "SCHED-TERM-8"),
         ("", "SCHED-HASH-8", "SCHED-TERM-8"),
-        ("ax", "SCHED-HASH-9", "SCHED-HASH-9"),
         ("axc", "SCHED-HASH-9", "SCHED-HASH-9"),
     ],
 )
@@ -177,6 +176,22 @@ def test_a_history_that_shrank_or_was_replaced_is_refused_and_nothing_changes(
     metadata = build(connector, "B", a, b)
     expect(letters(metadata.block_hashes), {"A": "c", "B": "y"})
     expect(metadata.finished_requests, ())
+
+
+@pytest.mark.parametrize("profile", ["0.31", "0.32"])
+def test_a_replaced_history_of_the_old_length_is_refused_before_the_first_output(
+    module: Any, profile: str
+) -> None:
+    connector = module.AuxOutputSchedulerConnector(profile=profile)
+    a, b = request("A", hashes="ab"), request("B")
+    build(connector, "AB", a, b)
+    replaced, answered = request("A", hashes="ax"), request("A", hashes="ax", outputs=1)
+    error = refusal(build, connector, "A", replaced, b)
+    expect((error.clause, error.request_id), ("SCHED-HASH-9", "A"))
+    expect(letters(build(connector, "B", replaced, b).block_hashes), {})
+    expect(letters(build(connector, "A", answered, b).block_hashes), {})
+    connector.request_finished(replaced)
+    expect(build(connector, "", b).finished_requests, ("A",))
 
 
 @pytest.mark.parametrize(

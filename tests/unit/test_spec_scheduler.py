@@ -162,7 +162,6 @@ def test_active_are_sorted() -> None:
     [
         (H[:1], "SCHED-HASH-8"),
         ((), "SCHED-HASH-8"),
-        ((H[0], G[1]), "SCHED-HASH-9"),
         ((H[0], G[1], G[2]), "SCHED-HASH-9"),
         ((*H[:2], b"CCC"), "SCHED-HASH-10"),
         ((*H[:2], b"CCCC", b""), "SCHED-HASH-10"),
@@ -182,6 +181,18 @@ def test_list_that_does_not_extend_what_was_sent(
     now, result = scheduler.request_finished(P32, state, view("A", hashes, finished=True))
     assert refused(result) == clause
     assert now == state
+
+
+def test_a_replaced_history_of_the_old_length_is_refused_before_the_first_output() -> None:
+    """SCHED-HASH-9: scheduled without output, as a session's next turn is; nowhere else."""
+    state = after(("A", (view("A", 2),)))
+    replaced = view("A", (H[0], G[1]))
+    now, result = build(state, "A", replaced)
+    assert (now, refused(result)) == (state, "SCHED-HASH-9")
+    answered = replaced._replace(num_tokens=replaced.num_tokens + 1, num_output_tokens=1)
+    assert isinstance(build(state, "A", answered)[1], Metadata)
+    assert build(state, "", replaced)[1] == meta()
+    assert scheduler.request_finished(P32, state, replaced)[1] is None
 
 
 @pytest.mark.parametrize("hashes", [(b"AAAA", b"BBB"), (b"",), (b"", b"AAAA"), (b"AAAA", b"")])

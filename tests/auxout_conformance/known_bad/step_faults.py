@@ -291,7 +291,7 @@ HASH_FAULTS = (
         (
             Replace(
                 "_unsent_hashes",
-                "sent.num_hashes > 0 and hashes[sent.num_hashes - 1] != sent.last",
+                "compared and sent.num_hashes > 0 and hashes[sent.num_hashes - 1] != sent.last",
                 "False",
             ),
         ),

@@ -1,0 +1,169 @@
+"""Exploring models in parallel processes, and what is shown of it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import Any, NamedTuple
+
+from auxout_spec import scenario
+from auxout_spec.explorer import manifest
+from auxout_spec.explorer.manifest import Expected
+from auxout_spec.explorer.model import Model
+from auxout_spec.explorer.models import MODELS
+from auxout_spec.explorer.search import Result, explore
+from auxout_spec.scenario import Scenario
+
+from .mistakes import UserMistake, did_you_mean
+from .verdicts import Progress
+
+EXIT_DIFFERENT = 1
+EXIT_CUT = 4
+HEAD = ("model", "states", "transitions", "depth", "seconds", "verdict", "witnesses", "bounds")
+
+
+class Explored(NamedTuple):
+    """One model's result, and how it differs from the manifest."""
+
+    model: Model
+    result: Result
+    differences: tuple[str, ...]
+
+
+def chosen(names: Sequence[str], every: bool, nightly: bool, profile: str | None) -> list[Model]:
+    """The models to explore: those named, else all of the everyday or the nightly set.
+
+    Raises:
+        UserMistake: there is no such model, or none is left.
+    """
+    for name in names:
+        if name not in MODELS:
+            raise UserMistake(f"there is no model {name}{did_you_mean(name, MODELS)}; `auxout explore` lists them")
+    models = [MODELS[name] for name in names]
+    if not names:
+        models = [model for model in MODELS.values() if (every and not model.nightly) or (nightly and model.nightly)]
+    models = [model for model in models if profile in (None, model.profile)]
+    if not models:
+        raise UserMistake(f"no model is of profile {profile}")
+    return models
+
+
+def explore_all(
+    models: Sequence[Model], jobs: int, max_states: int, show: Callable[[Progress], None]
+) -> Iterator[Explored]:
+    """Explore models, several at a time and the largest first; each is returned when it is done."""
+    expected = manifest.load()
+    largest = sorted(models, key=lambda model: -_size(expected.get(model.name)))
+    context = multiprocessing.get_context("spawn")
+    told: Any = context.SimpleQueue()
+    with ProcessPoolExecutor(jobs, context, _start, (told,)) as pool:
+        running: set[Future[Result]] = {pool.submit(_explore, model.name, max_states) for model in largest}
+        try:
+            while running:
+                done, running = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
+                while not told.empty():
+                    name, states = told.get()
+                    show(Progress(name, "exploring", states, _size(expected.get(name))))
+                yield from (_explored(future.result(), expected) for future in done)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def default_jobs() -> int:
+    """As many processes as there are processors for us."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def exit_code(explored: Iterable[Explored]) -> int:
+    """0 if all came to what the manifest says, 4 if some were only cut short, else 1."""
+    different = [each for each in explored if each.differences]
+    if not different:
+        return 0
+    return EXIT_CUT if all(each.result.verdict == "CUT" for each in different) else EXIT_DIFFERENT
+
+
+def row(explored: Explored) -> tuple[str, ...]:
+    """One line of the table."""
+    model, result, differences = explored
+    verdict = result.verdict
+    if result.broken is not None:
+        verdict += f" {result.broken.clause}"
+    if result.trace:
+        verdict += f" in {len(result.trace)}"
+    return (
+        model.name,
+        f"{result.states:,}",
+        f"{result.transitions:,}",
+        str(result.depth),
+        f"{result.seconds:.1f}",
+        verdict if not differences else f"{verdict}, not as expected",
+        str(len(result.witnesses)),
+        f"{model.profile}: {manifest.bounds_of(model)}",
+    )
+
+
+def detail_lines(explored: Explored) -> list[str]:
+    """How a model differs from the manifest, its witnesses, and its counterexample as a scenario to replay."""
+    model, result, differences = explored
+    lines = [f"{model.name}: {model.about}", *(f"  {difference}" for difference in differences)]
+    lines.append(f"  seen: {', '.join(result.witnesses) or 'nothing rare'}")
+    if result.broken is not None:
+        lines.append(f"  {result.broken.clause}: {result.broken.message}")
+    if result.trace:
+        lines.append("  as a scenario, to be played on any target by `auxout replay FILE TARGET`:")
+        lines += scenario.dump(as_scenario(model, result)).splitlines()
+    return lines
+
+
+def as_scenario(model: Model, result: Result) -> Scenario:
+    """The way to what a model breaks, in the format of all scenarios."""
+    clause = result.broken.clause if result.broken is not None else ""
+    return Scenario(result.trace, model.block_size, model.depth, model.profile, model.name, clause)
+
+
+def listing(profile: str | None) -> list[tuple[str, ...]]:
+    """Every model: name, profile, expected verdict, and what it is for."""
+    expected = manifest.load()
+    return [
+        (model.name, model.profile, _verdict(expected.get(model.name)), model.about)
+        for model in MODELS.values()
+        if profile in (None, model.profile)
+    ]
+
+
+def freeze(explored: Iterable[Explored]) -> None:
+    """Pin what was found in the manifest."""
+    entries = {name: entry for name, entry in manifest.load().items() if name in MODELS}
+    entries |= {each.model.name: manifest.found(each.model, each.result) for each in explored}
+    manifest.FILE.write_text(manifest.dump(entries), encoding="utf-8")
+
+
+def _verdict(expected: Expected | None) -> str:
+    return "" if expected is None else f"{expected.verdict} {expected.clause}".strip()
+
+
+def _size(expected: Expected | None) -> int:
+    return expected.states if expected is not None else 0
+
+
+def _explored(result: Result, expected: dict[str, Expected]) -> Explored:
+    model = MODELS[result.model]
+    return Explored(model, result, tuple(manifest.differences(model, result, expected.get(model.name))))
+
+
+_told: Any = None
+
+
+def _start(told: Any) -> None:
+    """Runs first in each process."""
+    global _told  # noqa: PLW0603
+    _told = told
+
+
+def _explore(name: str, max_states: int) -> Result:
+    """Runs in a process of its own."""
+    return explore(MODELS[name], max_states=max_states, on_states=lambda states: _told.put((name, states)))
+
+
