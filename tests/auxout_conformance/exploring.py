@@ -40,10 +40,14 @@ def chosen(names: Sequence[str], every: bool, nightly: bool, profile: str | None
     """
     for name in names:
         if name not in MODELS:
-            raise UserMistake(f"there is no model {name}{did_you_mean(name, MODELS)}; `auxout explore` lists them")
+            raise UserMistake(
+                f"there is no model {name}{did_you_mean(name, MODELS)}; `auxout explore` lists them"
+            )
     models = [MODELS[name] for name in names]
     if not names:
-        models = [model for model in MODELS.values() if (every and not model.nightly) or (nightly and model.nightly)]
+        models = [
+            model for model in MODELS.values() if (every and not model.nightly) or (nightly and model.nightly)
+        ]
     models = [model for model in models if profile in (None, model.profile)]
     if not models:
         raise UserMistake(f"no model is of profile {profile}")
@@ -165,5 +169,3 @@ def _start(told: Any) -> None:
 def _explore(name: str, max_states: int) -> Result:
     """Runs in a process of its own."""
     return explore(MODELS[name], max_states=max_states, on_states=lambda states: _told.put((name, states)))
-
-

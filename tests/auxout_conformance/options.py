@@ -188,7 +188,13 @@ def _add_explore(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--nightly", action="store_true", help="the models with larger bounds")
     _add_profile(explore, "only models of this protocol version")
     add("--jobs", type=int, metavar="N", help="processes at a time (default: one per processor)")
-    add("--max-states", type=int, default=20_000_000, metavar="N", help="give a model up beyond so many states")
+    add(
+        "--max-states",
+        type=int,
+        default=20_000_000,
+        metavar="N",
+        help="give a model up beyond so many states",
+    )
     add("--freeze", action="store_true", help="put what is found on record")
 
 

@@ -41,15 +41,15 @@ STEPS = Menu(
 MANY = Menu((Add("A", 3, max_tokens=3), Add("B", 3)), aborts=1, preemptions=1, stops=True)
 SESSION = Menu((Add("A", 3, session=True, max_tokens=1),), chunks=(Chunk("A", 1), Chunk("A", 2)))
 MODELS = [
-    Model("one", ONE),
-    Model("two", TWO),
-    Model("cache", CACHE, depth=1),
-    Model("steps", STEPS, depth=1),
-    Model("steps", STEPS, profile="0.31", depth=1),
-    Model("session", SESSION, depth=1),
-    Model("session", SESSION, profile="0.31", depth=1),
-    Model("id again", Menu((Add("A", 2, max_tokens=1), Add("B", 2), Add("A", 3, max_tokens=1)))),
-    Model("abort and reset", TWO._replace(aborts=1, resets=(Reset(),))),
+    Model("one", "", ONE),
+    Model("two", "", TWO),
+    Model("cache", "", CACHE, depth=1),
+    Model("steps", "", STEPS, depth=1),
+    Model("steps", "", STEPS, profile="0.31", depth=1),
+    Model("session", "", SESSION, depth=1),
+    Model("session", "", SESSION, profile="0.31", depth=1),
+    Model("id again", "", Menu((Add("A", 2, max_tokens=1), Add("B", 2), Add("A", 3, max_tokens=1)))),
+    Model("abort and reset", "", TWO._replace(aborts=1, resets=(Reset(),))),
 ]
 
 
@@ -75,7 +75,7 @@ def test_the_same_search_twice_is_the_same() -> None:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_depth_first_and_digests_change_no_count(whole: bool) -> None:
-    model = Model("one", ONE, whole=whole)
+    model = Model("one", "", ONE, whole=whole)
     breadth, depth = explore(model), explore(model, order="depth")
     compact = explore(model, compact=True)
     assert (breadth.states, breadth.transitions) == (depth.states, depth.transitions)
@@ -97,20 +97,20 @@ def test_a_limit_is_no_pass() -> None:
 
 def test_tells_how_far_it_is() -> None:
     told: list[int] = []
-    result = explore(Model("two", MANY), on_states=told.append)
+    result = explore(Model("two", "", MANY), on_states=told.append)
     assert told == list(range(4096, result.states + 1, 4096))
     assert told
 
 
 def test_walks_of_a_seed_are_the_same() -> None:
-    model = Model("abort and reset", TWO._replace(aborts=1, resets=(Reset(),)))
+    model = Model("abort and reset", "", TWO._replace(aborts=1, resets=(Reset(),)))
     first, second, third = (simulate(model, seed, runs=400) for seed in (1, 1, 2))
     assert first._replace(seconds=0) == second._replace(seconds=0)
     assert first.verdict == "VIOLATION"
     assert first.broken is not None
     assert first.broken.clause == "WORK-BEGIN-3"
     assert first.trace != third.trace
-    calm = simulate(Model("two", TWO), 1, runs=3, max_steps=4)
+    calm = simulate(Model("two", "", TWO), 1, runs=3, max_steps=4)
     assert (calm.verdict, calm.depth) == ("CUT", 4)
 
 
@@ -124,7 +124,7 @@ def test_walks_of_a_seed_are_the_same() -> None:
 )
 def test_interchangeable_ids_leave_one_state_of_each_orbit(adds: int, menu: Menu) -> None:
     menu = menu._replace(adds=tuple(Add(name, 3, max_tokens=1) for name in "ABC"[:adds]))
-    model = Model("orbits", menu)
+    model = Model("orbits", "", menu)
     reduced = explore(model._replace(symmetric=True))
     names = Names(model.block_size)
     orbits = {
@@ -155,9 +155,9 @@ def reachable(system: Whole) -> Iterator[WholeState]:
 
 def test_a_counterexample_with_interchangeable_ids_can_be_played() -> None:
     menu = TWO._replace(aborts=1, resets=(Reset(),))
-    plain, reduced = explore(Model("m", menu)), explore(Model("m", menu, symmetric=True))
+    plain, reduced = explore(Model("m", "", menu)), explore(Model("m", "", menu, symmetric=True))
     assert len(plain.trace) == len(reduced.trace)
-    played = play(Model("m", menu), reduced)
+    played = play(Model("m", "", menu), reduced)
     assert played is not None
     assert played.clause == "WORK-BEGIN-3"
 
@@ -212,10 +212,10 @@ def test_tells_dead_ends_apart(
     trace: tuple[int, ...],
 ) -> None:
     monkeypatch.setattr(search, "system_of", lambda model: Graph(edges, {9}))
-    result = explore(Model("graph", TWO, progress=True), order=order)
+    result = explore(Model("graph", "", TWO, progress=True), order=order)
     assert (result.verdict, result.trace) == (verdict, trace)
     if verdict == "STUCK":
-        assert explore(Model("graph", TWO), order=order).verdict == "OK"
+        assert explore(Model("graph", "", TWO), order=order).verdict == "OK"
 
 
 def test_backward_reachability() -> None:
@@ -224,7 +224,7 @@ def test_backward_reachability() -> None:
 
 
 def test_progress_holds() -> None:
-    assert explore(Model("one", ONE, progress=True)).verdict == "OK"
+    assert explore(Model("one", "", ONE, progress=True)).verdict == "OK"
 
 
 def test_events_of_every_kind_are_possible() -> None:

@@ -101,7 +101,7 @@ def choices(
     """
     yield from _arrival(model, left, given)
     ways = [range(1 + len(each.ways)) for each in given]
-    yield from (Choice("launch", picks, left) for picks in product(*ways) if any(picks))
+    yield from (Choice("launch", picks, left) for picks in product(*ways) if _fits(model.menu, picks, given))
     if model.menu.empty_steps or any(each.has_news for each in given):
         yield Choice("empty", (), left)
     if num_in_flight:
@@ -109,6 +109,12 @@ def choices(
     yield from _interruptions(left, given)
     yield from _cache_events(model.menu, paused, num_in_flight, left, given)
     yield from _inputs(model, left, given)
+
+
+def _fits(menu: Menu, picks: tuple[int, ...], given: Sequence[Options]) -> bool:
+    """Whether a step has requests, and no more of them run than may."""
+    running = sum(bool(pick) or each.running for pick, each in zip(picks, given, strict=True))
+    return any(picks) and (not menu.max_running or running <= menu.max_running)
 
 
 def event_of(menu: Menu, ids: Sequence[RequestId], choice: Choice, given: Sequence[Options]) -> Event:
@@ -191,7 +197,8 @@ def _arrival(model: Model, left: Left, given: Sequence[Options]) -> Iterator[Cho
     lane = model.ids.index(model.menu.adds[number].request)
     if model.symmetric:
         lane = next(lane for lane, each in enumerate(given) if each.untouched)
-    if not given[lane].in_use and given[lane].idle:
+    undelivered = model.menu.settled_ids and given[lane].has_news
+    if not given[lane].in_use and given[lane].idle and not undelivered:
         yield Choice("add", (lane, number), left._replace(adds=left.adds - 1))
 
 

@@ -36,9 +36,13 @@ class Menu(NamedTuple):
     """Each may come once."""
     drained_resets: bool = False
     """A reset comes only when no step is in flight; the released worker fails otherwise (WORK-BEGIN-3)."""
+    settled_ids: bool = False
+    """An id is used again only when its terminal event was delivered."""
     pauses: int = 0
     chunks: tuple[Chunk, ...] = ()
     """Next inputs of sessions, in order."""
+    max_running: int = 0
+    """Requests that may run at once, as a small KV cache would have it; 0: any number."""
     skips_hits: bool = False
     """An admitted request may ignore its prefix hit."""
     empty_steps: bool = False
@@ -49,6 +53,8 @@ class ModelFields(NamedTuple):
     """The fields of a model."""
 
     name: str
+    about: str
+    """What it is for."""
     menu: Menu
     profile: str = "0.32"
     block_size: int = 2
@@ -62,6 +68,8 @@ class ModelFields(NamedTuple):
     """Take the state as one piece, although its requests are independent of each other (see ``lanes``)."""
     progress: bool = False
     """Check too that from every state everything can end."""
+    nightly: bool = False
+    """Too large for every change."""
     removed_guards: frozenset[str] = frozenset()
 
 

@@ -221,7 +221,6 @@ WITNESSES: tuple[Witness, ...] = (
     Witness("teardown at the last step", Land, _torn_down),
     Witness("rows from the store", Land, _from_store),
     Witness("no rows", Land, lambda it: any(e.result == Rows(()) for e in _takes(it))),
-    Witness("output before its start", Land, lambda it: any(e.result is None for e in _takes(it))),
     Witness("turn ended with output in flight", Land, lambda it: any(r.drop_stale_output and r.num_stale_output_tokens for r in it.after.requests)),
     Witness("aborted before its first step", Abort, lambda it: it.event.request not in dict(it.before.connector.active)),
     Witness("aborted in flight", Abort, _flies),

@@ -1,0 +1,81 @@
+"""The models that are checked: small enough to try everything, each shaped for a kind of fault.
+
+Their verdicts, counts and witnesses are pinned in ``manifest.json``. Scenario shape finds more than size: prompts
+that follow up on another, starts at the edge of a prompt and resets after an abort matter more than a fourth request.
+Models named ``found-...`` are those in which a released design breaks a clause; each has a neighbour in which the
+environment avoids the situation, and nothing breaks.
+"""
+
+from __future__ import annotations
+
+from ..engine import Add, Chunk, Reset
+from .model import Menu, Model
+
+_PLAIN = Reset()
+_WEIGHTS = Reset(weights=True)
+_RUNNING = Reset(running=True, weights=True)
+
+
+def _two(prompt: int = 3, max_tokens: int = 3, start: int = 0) -> tuple[Add, ...]:
+    return tuple(Add(name, prompt, start, max_tokens) for name in "AB")
+
+
+_ROUGH = Menu(_two(), stops=True, preemptions=1, aborts=1, resets=(_WEIGHTS,), drained_resets=True)
+"""Two requests and one of each interruption."""
+_CONVERSATION = (Add("A", 3, 0, 3, text="T"), Add("B", 5, 0, 2, text="T"))
+"""The second prompt continues the first: it may hit blocks of the other's prompt and outputs."""
+_SESSION = (Add("A", 3, 0, 2, session=True),)
+
+_EVICTED = (Add("A", 3, 0, 1, text="T"), Add("B", 5, 0, 1), Add("C", 4, 0, 1, text="T"))
+"""The first one's blocks are still resident when the last arrives; its rows made room for the second's."""
+
+# One row per line: these are read as a table.
+# fmt: off
+_MODELS = (
+    # Two or three private requests.
+    Model("default", "one interruption of each kind", Menu(_two(), preemptions=1, aborts=1, resets=(_WEIGHTS,), drained_resets=True), progress=True),
+    Model("start-0", "every row is asked for", _ROUGH._replace(adds=_two(3, 4), preemptions=2)),
+    Model("start-2", "rows from inside the prompt", _ROUGH._replace(adds=_two(3, 4, 2), preemptions=2)),
+    Model("start-3", "rows of outputs only", _ROUGH._replace(adds=_two(3, 4, 3), preemptions=2)),
+    Model("start-4", "a start beyond the prompt, which 0.32 cuts", _ROUGH._replace(adds=_two(3, 4, 4), preemptions=2)),
+    Model("start-2-0.31", "the same under the older profile", _ROUGH._replace(adds=_two(3, 4, 2), preemptions=2), profile="0.31"),
+    Model("chunked", "prefills in pieces", _ROUGH._replace(adds=_two(5, 3), prefill_chunks=(2,)), symmetric=True),
+    Model("draft", "a draft token, accepted, rejected or cut", _ROUGH._replace(drafts=1)),
+    Model("depth-3", "three steps in flight", _ROUGH._replace(preemptions=2), depth=3),
+    Model("block-4", "tails that span several steps", _ROUGH._replace(adds=_two(5, 4), preemptions=2), block_size=4),
+    Model("three", "a third request", Menu(tuple(Add(name, 3, 0, 3) for name in "ABC"), aborts=1, preemptions=2), symmetric=True),
+    Model("evicted", "resuming after one's own KV was evicted", _ROUGH._replace(evictions=1, skips_hits=True), symmetric=True),
+    # Requests that share text, KV and rows.
+    Model("conversation", "a prompt that continues another request", Menu(_CONVERSATION, preemptions=1, stops=True, skips_hits=True)),
+    Model("conversation-abort", "a prefix whose owner leaves", Menu(_CONVERSATION, aborts=1, stops=True, prefill_chunks=(2,))),
+    Model("same-prompt", "one prefix computed twice at a time", Menu((Add("A", 4, 0, 2, text="T"), Add("B", 4, 2, 2, text="T")), preemptions=1, prefill_chunks=(2,))),
+    Model("recomputed", "shared KV evicted, then computed again", Menu(_CONVERSATION, evictions=1, preemptions=1)),
+    Model("bounded", "a store that must make room", Menu((*_two(3, 2), Add("C", 5, 0, 2)), aborts=1, max_running=2), capacity=5),
+    # Resets, sessions, ids.
+    Model("resets", "resets that fail, preempt and update weights", _ROUGH._replace(resets=(_PLAIN, _RUNNING)), symmetric=True),
+    Model("resets-0.31", "the same with the older guard and pauses", _ROUGH._replace(resets=(_PLAIN, _RUNNING), pauses=1), profile="0.31", symmetric=True),
+    Model("session", "three turns, nothing in flight at their ends", Menu((*_SESSION, Add("B", 3, 0, 3)), chunks=(Chunk("A", 2), Chunk("A", 1)), aborts=1, stops=True, preemptions=1), profile="0.31", depth=1),
+    Model("session-0.32", "a turn whose last token completes no block", Menu((Add("A", 2, 0, 1, session=True), Add("B", 3, 0, 3)), chunks=(Chunk("A", 2, 0, 1),), aborts=1, preemptions=1), depth=1),
+    Model("id-again", "an id used again after its event was delivered", Menu((*_two(3, 3), Add("A", 2, 0, 3)), aborts=1, preemptions=1, stops=True, settled_ids=True)),
+    # Where a released design breaks.
+    Model("found-session-in-flight-0.31", "a turn ends with a step in flight", Menu(_SESSION, chunks=(Chunk("A", 3),), stops=True), profile="0.31"),
+    Model("found-session-in-flight", "the same", Menu((Add("A", 1, 0, 2, session=True),), chunks=(Chunk("A", 3),), stops=True), block_size=4),
+    Model("found-abort-and-reset-0.31", "a reset while an aborted request's step is in flight", Menu(_two(3, 2), aborts=1, resets=(_PLAIN,)), profile="0.31"),
+    Model("found-abort-and-reset", "the same", Menu(_two(3, 2), aborts=1, resets=(_PLAIN,))),
+    Model("found-running-reset", "a reset of running requests with a step in flight", Menu(_two(3, 2), resets=(_RUNNING,))),
+    Model("found-rows-evicted-0.31", "a hit on resident KV whose rows made room", Menu(_EVICTED, max_running=1), capacity=2, profile="0.31"),
+    Model("found-rows-evicted", "the same", Menu(_EVICTED, max_running=1), capacity=2),
+    Model("found-start-raised-0.31", "a chunk raises the prompt start", Menu(_SESSION, chunks=(Chunk("A", 3, 6),)), profile="0.31", depth=1),
+    Model("found-start-raised", "the same", Menu((Add("A", 2, 0, 1, session=True),), chunks=(Chunk("A", 2, 4, 1),)), depth=1),
+    Model("found-start-beyond-0.31", "a prompt start beyond the prompt", Menu((Add("A", 3, 6, 2),)), profile="0.31"),
+    Model("found-hashes-truncated", "a turn drops the token that completed a block", Menu((Add("A", 3, 0, 1, session=True),), chunks=(Chunk("A", 1, 0, 1),)), depth=1),
+    Model("found-id-again", "an id used again before its event was delivered", Menu((Add("A", 3, 0, 1), Add("A", 3, 0, 1)))),
+    Model("found-kept-reset", "a generation that starts inside a block, were KV kept over a reset", Menu(_two(), resets=(Reset(weights=True, kept=True),))),
+    # Larger bounds.
+    Model("nightly-three", "three requests with everything", _ROUGH._replace(adds=tuple(Add(name, 3, 0, 2) for name in "ABC")), symmetric=True, nightly=True),
+    Model("nightly-drafts", "chunks, drafts and three steps in flight", _ROUGH._replace(adds=_two(5, 3), drafts=1, prefill_chunks=(2,)), depth=3, symmetric=True, nightly=True),
+    Model("nightly-conversation", "shared text with every interruption", Menu(_CONVERSATION, preemptions=1, aborts=1, evictions=1, stops=True, skips_hits=True, prefill_chunks=(2,)), nightly=True),
+)
+# fmt: on
+
+MODELS: dict[str, Model] = {model.name: model for model in _MODELS}

@@ -1,0 +1,97 @@
+"""The models come to what the manifest says, and lose no witness."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from auxout_spec.explorer import manifest
+from auxout_spec.explorer.manifest import Expected, bounds_of, differences, dump, found, load
+from auxout_spec.explorer.models import MODELS
+from auxout_spec.explorer.search import explore
+from auxout_spec.explorer.witnesses import WITNESSES
+
+EXPECTED = load()
+SMALL = [
+    name
+    for name, entry in EXPECTED.items()
+    if 0 < entry.states <= (5_000 if MODELS[name].separable else 2_500)
+]
+"""Seconds in all; the others are for `auxout explore --all`."""
+FOUND = {
+    "found-abort-and-reset": ("WORK-BEGIN-3", 6),
+    "found-abort-and-reset-0.31": ("WORK-BEGIN-3", 6),
+    "found-hashes-truncated": ("WORK-KEYS-1", 5),
+    "found-id-again": ("WORK-BEGIN-1", 5),
+    "found-kept-reset": ("WORK-CAPTURE-4", 6),
+    "found-rows-evicted": ("STORE-READ-1", 9),
+    "found-rows-evicted-0.31": ("STORE-READ-1", 9),
+    "found-running-reset": ("WORK-BEGIN-3", 4),
+    "found-session-in-flight": ("WORK-CAPTURE-2", 8),
+    "found-session-in-flight-0.31": ("WORK-CAPTURE-2", 8),
+    "found-start-beyond-0.31": ("SCHED-TAKE-2", 3),
+    "found-start-raised": ("WORK-BEGIN-4", 5),
+    "found-start-raised-0.31": ("WORK-BEGIN-4", 7),
+}
+"""Clause and length of the shortest counterexample, once more, by hand."""
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_models_come_to_what_is_on_record(name: str) -> None:
+    model = MODELS[name]
+    assert differences(model, explore(model), EXPECTED[name]) == []
+
+
+def test_every_model_is_on_record() -> None:
+    assert set(EXPECTED) == set(MODELS)
+    assert {name: entry.bounds for name, entry in EXPECTED.items()} == {
+        name: bounds_of(model) for name, model in MODELS.items()
+    }
+    assert [name for name, model in MODELS.items() if not model.nightly and not EXPECTED[name].states] == []
+    everyday = [EXPECTED[name].states for name, model in MODELS.items() if not model.nightly]
+    assert sum(everyday) >= 2_500_000
+
+
+def test_findings_are_the_models_named_so() -> None:
+    broken = {name: (e.clause, e.length) for name, e in EXPECTED.items() if e.verdict == "VIOLATION"}
+    assert broken == FOUND
+    assert {e.verdict for name, e in EXPECTED.items() if name not in FOUND} == {"OK"}
+
+
+def test_every_witness_is_met_somewhere() -> None:
+    met = {name for entry in EXPECTED.values() for name in entry.witnesses}
+    assert {witness.name for witness in WITNESSES} - met == set()
+
+
+def test_tells_what_is_different() -> None:
+    model = MODELS["found-start-beyond-0.31"]
+    result = explore(model)
+    expected = EXPECTED[model.name]
+    assert differences(model, result, None) == ["not in the manifest"]
+    changed = expected._replace(verdict="OK", states=5, events=("add", "pause"), witnesses=("late key",))
+    assert differences(model, result, changed) == [
+        "verdict: VIOLATION, expected OK",
+        "states: 4, expected 5",
+        "never happened: pause",
+        "never happened: late key",
+    ]
+    assert differences(model, result, changed._replace(states=0)) == [
+        "verdict: VIOLATION, expected OK",
+        "never happened: pause",
+        "never happened: late key",
+    ]
+
+
+def test_the_manifest_is_what_would_be_written() -> None:
+    text = manifest.FILE.read_text(encoding="utf-8")
+    assert dump(EXPECTED) == text
+    assert list(json.loads(text)) == sorted(EXPECTED)
+
+
+def test_what_is_found_can_be_put_on_record() -> None:
+    model = MODELS["found-start-beyond-0.31"]
+    entry: Any = found(model, explore(model))
+    assert entry == EXPECTED[model.name]
+    assert isinstance(entry, Expected)
