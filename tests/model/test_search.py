@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import permutations
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,12 +13,13 @@ from auxout_spec.engine import Add, Chunk, Reset, initial
 from auxout_spec.explorer import search
 from auxout_spec.explorer.canonical import Names
 from auxout_spec.explorer.choices import Choice
+from auxout_spec.explorer.lanes import Lanes, State
 from auxout_spec.explorer.model import Left, Menu, Model
 from auxout_spec.explorer.progress import never_drains
 from auxout_spec.explorer.properties import Broken
 from auxout_spec.explorer.search import Result, explore
 from auxout_spec.explorer.simulation import simulate
-from auxout_spec.explorer.system import Move, Whole, WholeState, take
+from auxout_spec.explorer.system import Move, System, Whole, WholeState, take
 
 ONE = Menu((Add("A", 3, max_tokens=3),), preemptions=1, aborts=1, stops=True, drafts=1)
 TWO = Menu((Add("A", 3, max_tokens=1), Add("B", 3, max_tokens=1)))
@@ -66,6 +67,16 @@ def test_requests_stepped_one_by_one_reach_the_same_states(model: Model) -> None
     assert model.separable
     assert outcome(one_by_one) == outcome(whole)
     assert one_by_one.witnesses == whole.witnesses
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 4])
+def test_lanes_put_together_are_those_states(number: int) -> None:
+    model = MODELS[number]
+    lanes, seen = Lanes(model), set[Hashable]()
+    for state in reachable(lanes):
+        _, _, left = cast("State", state)
+        seen.add(WholeState(lanes.engine(state), lanes.lefts.values[left]))
+    assert seen == set(reachable(Whole(model)))
 
 
 def test_the_same_search_twice_is_the_same() -> None:
@@ -133,19 +144,18 @@ def test_interchangeable_ids_leave_one_state_of_each_orbit(adds: int, menu: Menu
             for other in permutations("ABC"[:adds])
         )
         + repr(state.left)
-        for state in reachable(Whole(model))
+        for state in cast("Iterator[WholeState]", reachable(Whole(model)))
     }
     assert reduced.states == len(orbits)
     assert reduced.states < explore(model).states
 
 
-def reachable(system: Whole) -> Iterator[WholeState]:
+def reachable(system: System) -> Iterator[Hashable]:
     """Every state, found without the search."""
     found: dict[Hashable, None] = {system.start(): None}
     waiting: list[Hashable] = list(found)
     while waiting:
         state = waiting.pop()
-        assert isinstance(state, WholeState)
         yield state
         for move in system.moves(state):
             if move.after not in found:

@@ -1,0 +1,65 @@
+"""States that no event leads to, and the property that each breaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from auxout_spec.engine import Add, EngineConfig, EngineState, Launch, initial, step
+from auxout_spec.engine.state import Problem
+from auxout_spec.explorer.properties import broken_property
+from auxout_spec.store import StoreState
+from auxout_spec.worker import Limits
+
+CONFIG = EngineConfig(limits=Limits(2, 1))
+
+
+def running() -> EngineState:
+    state = initial()
+    for event in (Add("A", 3), Launch((("A", 3),))):
+        state, _ = step(CONFIG, state, event)
+    return state
+
+
+def broken(state: EngineState) -> str:
+    found = broken_property(CONFIG, state)
+    return found.clause if found is not None else ""
+
+
+def test_a_sound_state_breaks_nothing() -> None:
+    assert broken(running()) == ""
+
+
+def test_what_went_wrong_below_the_engine_is_told() -> None:
+    assert broken(initial()._replace(problem=Problem("ROW-EXACT-1", "wrong"))) == "ROW-EXACT-1"
+
+
+def test_without_a_worker_there_is_nothing_to_check() -> None:
+    state = running()
+    lost = state._replace(worker=state.worker._replace(store=StoreState()))
+    assert broken_property(CONFIG._replace(limits=None), lost) is None
+
+
+@pytest.mark.parametrize("references", [(), (((0, b"other"), 1),)])
+def test_references_are_those_of_the_requests(references: tuple[tuple[tuple[int, bytes], int], ...]) -> None:
+    state = running()
+    store = state.worker.store._replace(references=references)
+    assert broken(state._replace(worker=state.worker._replace(store=store))) == "STORE-REF-1"
+
+
+def test_keys_are_a_prefix_of_the_hashes() -> None:
+    state = running()
+    request = state.requests[0]._replace(block_hashes=(b"other",))
+    assert broken(state._replace(requests=(request,))) == "WORK-KEYS-1"
+
+
+def test_a_store_is_within_its_capacity() -> None:
+    state = running()
+    store = state.worker.store._replace(objects=(((0, b"1"), ()), ((0, b"2"), ())))
+    assert broken(state._replace(worker=state.worker._replace(store=store))) == "STORE-PUT-2"
+
+
+def test_an_idle_worker_keeps_nothing() -> None:
+    state = running()
+    empty = initial()
+    assert broken(empty._replace(worker=state.worker)) == "WORK-TEAR-2"
+    assert broken(empty._replace(worker=state.worker, connector=empty.connector._replace(generation=1))) == ""
