@@ -142,6 +142,8 @@ RESTART = (
     Launch((("A", 3),)),
 )
 """A ended with a hash that was not sent, and starts again in the next metadata."""
+REUSED = (Add("A", 4, 3, max_tokens=1), Launch((("A", 4),)), Land(), Launch(), Add("A", 4, 5, text="T"))
+"""The id's last emit start was 3; now its prompt start lies beyond its prompt."""
 SHRUNK_LAUNCH = (Tamper("shrink_hashes", "A", 1), Launch())
 SHRUNK_ABORT = (Tamper("shrink_hashes", "A", 1), Abort("A"))
 NO_OUTPUT = (*A4, Tamper("no_output", "A"), Land())
@@ -176,6 +178,9 @@ TABLE = (
     Line("SCHED-EMIT-5", starts(A=0), (*A4_LANDED, Launch((("A", 1),)))),
     Line("SCHED-EMIT-3", starts(A=4), (Add("A", 4, 6), Launch((("A", 4),))), 0, "0.31"),
     Line("SCHED-EMIT-4", starts(A=6), (Add("A", 4, 6), Launch((("A", 4),)))),
+    Line("SCHED-EMIT-4", starts(A=5), (*REUSED, Launch((("A", 4),)))),
+    Line("SCHED-EMIT-5", starts(A=3), (*REUSED, Launch((("A", 4),)))),
+    Line("SCHED-EMIT-3", starts(A=4), (*REUSED, Launch((("A", 4),))), 0, "0.31"),
     # Terminal events.
     Line("SCHED-TERM-1", finished(), (*BOTH, Abort("A"), Land(), Launch((("B", 1),)))),
     Line("SCHED-META-3", finished(), (*A4, Abort("A"), Launch())),

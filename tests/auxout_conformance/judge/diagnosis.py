@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from auxout_spec import scheduler
 from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, Reset, TakeOutput, Unpack
 from auxout_spec.profiles import Profile
 from auxout_spec.scheduler import SchedulerState
@@ -84,10 +85,14 @@ def _requests(
 
 
 def _emit_start(profile: Profile, ledger: Ledger, view: RequestView, actual: int) -> str:
+    beyond = "SCHED-EMIT-4" if profile.clamps_prompt_start else "SCHED-EMIT-3"
+    other = profile._replace(clamps_prompt_start=not profile.clamps_prompt_start)
+    if actual == scheduler.emit_start(other, view):
+        return beyond
     if actual == ledger.emit_starts.get(view.request_id):
         return "SCHED-EMIT-5"
     if view.prompt_start > view.num_prompt_tokens:
-        return "SCHED-EMIT-4" if profile.clamps_prompt_start else "SCHED-EMIT-3"
+        return beyond
     return "SCHED-EMIT-2" if view.num_output_tokens else "SCHED-EMIT-1"
 
 
