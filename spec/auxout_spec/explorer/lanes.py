@@ -42,13 +42,33 @@ class Merged(NamedTuple):
     broken: Broken | None = None
 
 
+Key = tuple[str, int]
+"""A kind of choice and the index it picks for one lane."""
+
+
+class Listed(NamedTuple):
+    """A choice as it is looked up: what it asks of each lane, or of one."""
+
+    choice: Choice
+    left: int
+    """Number of what is left after it."""
+    keys: tuple[Key, ...]
+    lane: int = -1
+    """The only lane it concerns."""
+
+
 class Table:
     """Everything that becomes of one lane beside one shared part, as far as it was asked for."""
 
-    def __init__(self, shared: Shared, lane: Lane, options: Options, shape: int) -> None:
-        self.shared, self.lane, self.options, self.shape = shared, lane, options, shape
-        self.drained = is_drained(assembled(shared, ((NAME, lane),)))
-        self.found: dict[tuple[str, int], Local] = {}
+    def __init__(self, model: Model, shared: Shared, lane: Lane, shapes: Numbered[Options]) -> None:
+        self.shared, self.lane = shared, lane
+        self.engine = assembled(shared, ((NAME, lane),))
+        self.drained = is_drained(self.engine)
+        self.options = options_of(model, self.engine, NAME)._replace(
+            resident=bool(lane.resident), untouched=lane._replace(entries=()) == Lane()
+        )
+        self.shape = shapes.number(self.options)
+        self.found: dict[Key, Local] = {}
 
 
 State = tuple[int, tuple[int, ...], int]
@@ -70,7 +90,7 @@ class Lanes:
         self.lefts: Numbered[Left] = Numbered()
         self.shapes: Numbered[Options] = Numbered()
         self.tables: dict[tuple[int, int], Table] = {}
-        self.listed: dict[tuple[int, ...], tuple[tuple[Choice, int], ...]] = {}
+        self.listed: dict[tuple[int, ...], tuple[Listed, ...]] = {}
         self.named: dict[tuple[Lane, str], Lane] = {}
 
     def start(self) -> State:
@@ -83,13 +103,13 @@ class Lanes:
         """Everything that may happen in a state, in a fixed order."""
         shared, lanes, left = cast("State", state)
         tables = [self._table(shared, lane) for lane in lanes]
-        for choice, after_left in self._choices(left, tables):
-            merged = self._merged(choice, lanes, tables)
+        for listed in self._choices(left, tables):
+            merged = self._merged(listed, lanes, tables)
             if merged is not None:
                 after_shared, after, witnesses, broken = merged
                 if self.model.symmetric:
                     after = tuple(sorted(after))
-                yield Move(choice, (after_shared, after, after_left), broken, witnesses)
+                yield Move(listed.choice, (after_shared, after, listed.left), broken, witnesses)
 
     def drained(self, state: Hashable) -> bool:
         """Whether everything that arrived has ended and nothing is under way."""
@@ -114,7 +134,7 @@ class Lanes:
             tables = [self._table(shared, lane) for lane in lanes]
             given = [table.options for table in tables]
             events.append(event_of(self.model.menu, ids, choice, given))
-            merged = self._merged(choice, lanes, tables)
+            merged = self._merged(self._listed(choice), lanes, tables)
             assert merged is not None  # it was taken before
             order = range(len(ids))
             if self.model.symmetric and merged.lanes:
@@ -123,62 +143,66 @@ class Lanes:
             shared, lanes = merged.shared, tuple(merged.lanes[lane] for lane in order if merged.lanes)
         return tuple(events)
 
-    def _choices(self, left: int, tables: list[Table]) -> tuple[tuple[Choice, int], ...]:
-        """The choices of a state with the numbers of what is left after them; listed once for states alike."""
+    def _choices(self, left: int, tables: list[Table]) -> tuple[Listed, ...]:
+        """The choices of a state; listed once for states alike."""
         shared = tables[0].shared
-        key = (left, shared.paused, len(shared.steps), *(table.shape for table in tables))
+        key = (left, shared.paused, len(shared.steps), *[table.shape for table in tables])
         listed = self.listed.get(key)
         if listed is None:
             given = [table.options for table in tables]
             every = choices(self.model, shared.paused, len(shared.steps), self.lefts.values[left], given)
-            listed = tuple((choice, self.lefts.number(choice.left)) for choice in every)
-            self.listed[key] = listed
+            listed = self.listed[key] = tuple(self._listed(choice) for choice in every)
         return listed
 
-    def _merged(self, choice: Choice, lanes: tuple[int, ...], tables: list[Table]) -> Merged | None:
-        """What a choice makes of the state; None if it is impossible."""
-        kind, picks, _ = choice
+    def _listed(self, choice: Choice) -> Listed:
+        kind, picks, left = choice
+        number = self.lefts.number(left)
         if kind in _OF_ONE:
-            lane = picks[0]
-            local = self._local(tables[lane], kind, picks[-1])
-            if local.clean:
-                return Merged(local.shared, (*lanes[:lane], local.lane, *lanes[lane + 1 :]), local.witnesses)
-            return self._stepped_whole(choice, lanes, tables)
+            return Listed(choice, number, ((kind, picks[-1]),), picks[0])
         if kind not in _OF_EACH:
-            picks = (picks[0] if picks else 0,) * len(tables)
-        locals_ = [self._local(table, kind, pick) for table, pick in zip(tables, picks, strict=True)]
-        shared, witnesses = locals_[0].shared, 0
-        for local in locals_:
-            if not local.clean or local.shared != shared:
-                return self._stepped_whole(choice, lanes, tables)
-            witnesses |= local.witnesses
-        return Merged(shared, tuple([local.lane for local in locals_]), witnesses)
+            picks = (picks[0] if picks else 0,) * len(self.model.ids)
+        return Listed(choice, number, tuple((kind, pick) for pick in picks))
+
+    def _merged(self, listed: Listed, lanes: tuple[int, ...], tables: list[Table]) -> Merged | None:
+        """What a choice makes of the state; None if it is impossible."""
+        _, _, keys, lane = listed
+        if lane >= 0:
+            shared, after, witnesses, clean = self._local(tables[lane], keys[0])
+            if clean:
+                return Merged(shared, (*lanes[:lane], after, *lanes[lane + 1 :]), witnesses)
+            return self._stepped_whole(listed.choice, lanes, tables)
+        together: list[int] = []
+        agreed, met = None, 0
+        for table, key in zip(tables, keys, strict=True):
+            shared, after, witnesses, clean = table.found.get(key) or self._local(table, key)
+            if not clean or (agreed is not None and shared != agreed):
+                return self._stepped_whole(listed.choice, lanes, tables)
+            agreed = shared
+            met |= witnesses
+            together.append(after)
+        assert agreed is not None  # there is a lane
+        return Merged(agreed, tuple(together), met)
 
     def _table(self, shared: int, lane: int) -> Table:
         table = self.tables.get((shared, lane))
         if table is None:
-            parts = self.shared.values[shared], self.lanes.values[lane]
-            options = options_of(self.model, assembled(parts[0], ((NAME, parts[1]),)), NAME)
-            untouched = parts[1]._replace(entries=()) == Lane()
-            options = options._replace(resident=bool(parts[1].resident), untouched=untouched)
-            table = Table(*parts, options, self.shapes.number(options))
+            table = Table(self.model, self.shared.values[shared], self.lanes.values[lane], self.shapes)
             self.tables[shared, lane] = table
         return table
 
-    def _local(self, table: Table, kind: str, pick: int) -> Local:
+    def _local(self, table: Table, key: Key) -> Local:
         """What a choice makes of one lane, computed once."""
-        local = table.found.get((kind, pick))
+        local = table.found.get(key)
         if local is None:
-            local = table.found[kind, pick] = self._stepped(table, kind, pick)
+            local = table.found[key] = self._stepped(table, *key)
         return local
 
     def _stepped(self, table: Table, kind: str, pick: int) -> Local:
         """What a choice makes of one lane, by the spec's ``step``."""
-        engine = assembled(table.shared, ((NAME, table.lane),))
         picks = (pick,) if kind not in _OF_ONE else (0, pick)
         others = kind == "launch" and not pick
         local = Choice("empty" if others else kind, picks, self.lefts.values[0])
-        taken = take(self.model, engine, event_of(self.model.menu, (NAME,), local, (table.options,)))
+        taken = take(self.model, table.engine, event_of(self.model.menu, (NAME,), local, (table.options,)))
         if taken is None or taken[1] is not None:
             return Local(-1, -1, 0, clean=False)
         after, _, witnesses = taken
