@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from auxout_conformance.exploring import as_scenario
+from auxout_spec import scenario
+from auxout_spec.engine import initial
 from auxout_spec.explorer import manifest
 from auxout_spec.explorer.manifest import Expected, bounds_of, differences, dump, found, load
 from auxout_spec.explorer.models import MODELS
 from auxout_spec.explorer.search import explore
+from auxout_spec.explorer.system import take
 from auxout_spec.explorer.witnesses import WITNESSES
 
 EXPECTED = load()
@@ -58,6 +62,21 @@ def test_findings_are_the_models_named_so() -> None:
     broken = {name: (e.clause, e.length) for name, e in EXPECTED.items() if e.verdict == "VIOLATION"}
     assert broken == FOUND
     assert {e.verdict for name, e in EXPECTED.items() if name not in FOUND} == {"OK"}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_counterexample_is_a_scenario_that_breaks_the_clause(name: str) -> None:
+    model = MODELS[name]
+    written = scenario.load(scenario.dump(as_scenario(model, explore(model))))
+    assert (written.clause, written.profile, written.name) == (FOUND[name][0], model.profile, name)
+    engine, broken = initial(), None
+    for event in written.events:
+        assert broken is None
+        taken = take(model, engine, event)
+        assert taken is not None
+        engine, broken, _ = taken
+    assert broken is not None
+    assert broken.clause == written.clause
 
 
 def test_every_witness_is_met_somewhere() -> None:

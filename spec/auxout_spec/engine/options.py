@@ -10,9 +10,11 @@ from .state import EngineConfig, EngineRequest, EngineState, longest_hit
 
 def launchable(config: EngineConfig, state: EngineState) -> tuple[EngineRequest, ...]:
     """The requests that a step launched now may schedule."""
-    if state.paused or len(state.in_flight) >= config.depth:
+    removed = config.removed_guards
+    room = len(state.in_flight) < config.depth or "ENV-LAUNCH-1" in removed
+    if not room or (state.paused and "ENV-LAUNCH-4" not in removed):
         return ()
-    return tuple(request for request in state.requests if _may_run(state, request))
+    return tuple(request for request in state.requests if _may_run(state, request, removed))
 
 
 def most_tokens(config: EngineConfig, state: EngineState, request: EngineRequest, skip_hit: bool) -> int:
@@ -39,10 +41,13 @@ def reaches_maximum(request: EngineRequest) -> bool:
     return placeholders > 0 and last >= request.num_prompt_tokens + request.max_tokens
 
 
-def _may_run(state: EngineState, request: EngineRequest) -> bool:
-    if request.status == "waiting_for_chunk" or request.request_id in state.preempted:
+def _may_run(state: EngineState, request: EngineRequest, removed: frozenset[str]) -> bool:
+    if request.status == "waiting_for_chunk":
+        return "ENV-LAUNCH-5" in removed and request.num_uncomputed_tokens > 0
+    if request.request_id in state.preempted and "ENV-RESUME-2" not in removed:
         return False
     stale = request.num_stale_output_tokens > 0 and not request.drop_stale_output
-    if stale and request.status != "running":
+    if stale and request.status != "running" and "ENV-RESUME-1" not in removed:
         return False
-    return not reaches_maximum(request) and request.num_uncomputed_tokens > 0
+    enough = reaches_maximum(request) and "ENV-LAUNCH-3" not in removed
+    return not enough and request.num_uncomputed_tokens > 0
