@@ -10,10 +10,10 @@ from pathlib import Path
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES, Clause
 from auxout_spec.engine import Impossible
-from auxout_spec.profiles import PROFILES
+from auxout_spec.profiles import LATEST, PROFILES
 from auxout_spec.scenario import Scenario
 
-from . import expect, exploring, files, init, render, report, runner
+from . import expect, exploring, files, init, render, report, runner, tracing
 from .cases import all_cases
 from .known import all_findings
 from .mistakes import UserMistake, check_clause, check_profile, did_you_mean
@@ -127,11 +127,29 @@ def _explore(args: argparse.Namespace, words: Sequence[str]) -> int:
     return exploring.exit_code(explored)
 
 
+def _trace(args: argparse.Namespace, words: Sequence[str]) -> int:
+    screen = Screen()
+    try:
+        recorded = tracing.read(files.read_text(args.file, "trace").splitlines())
+    except tracing.MalformedTrace as error:
+        raise UserMistake(f"{args.file}: {error}") from None
+    profile = args.profile or recorded.profile or LATEST
+    check_profile(profile)
+    checked = tracing.check(recorded.exchanges, PROFILES[profile])
+    verdict = Verdict.CONFORM if checked.impossible is None else Verdict.VIOLATION
+    if checked.impossible is not None:
+        screen.lines(render.impossible_lines(checked.impossible))
+    count = f"{checked.num_calls} call{'' if checked.num_calls == 1 else 's'}"
+    screen.line(f"{args.file}  {verdict.value}  profile {profile}  {count}", STYLES[verdict])
+    return verdict.exit_code
+
+
 _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
     "smoke": _smoke,
     "conform": _conform,
     "replay": _replay,
     "explore": _explore,
+    "trace": _trace,
     "clauses": _clauses,
     "targets": _targets,
     "init": _init,

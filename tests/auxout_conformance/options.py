@@ -90,6 +90,18 @@ exit codes
   1  one did not
   4  one was cut short"""
 
+_TRACE = """\
+A trace holds the calls of a scheduler connector in a running engine and what they returned, as JSON lines;
+auxout_conformance.recording.Recorder writes one. The first answer that the protocol does not allow is shown.
+
+example
+  auxout trace check run.ndjson --profile 0.32
+
+exit codes
+  0  a connector that keeps the protocol can have made every answer
+  1  one it cannot have made
+  2  the file is not a trace, or the command was wrong"""
+
 _CLAUSES = """\
 examples
   auxout clauses                   all of them
@@ -131,6 +143,12 @@ def build_parser() -> Parser:
     _add_conform(commands)
     _add_replay(commands)
     _add_explore(commands)
+    trace = _add(commands, "trace", "check recorded connector calls", _TRACE)
+    trace.add_argument("action", choices=("check",), help="what to do with the trace")
+    trace.add_argument("file", metavar="FILE", help="the trace")
+    _add_profile(
+        trace, "the protocol version to check by (default: the one the trace names, else the latest)"
+    )
     clauses = _add(commands, "clauses", "show the rules of the protocol", _CLAUSES)
     clauses.add_argument("id", nargs="?", metavar="ID", help="a clause, or the first words of a group")
     _add_profile(clauses, "only the clauses of this protocol version")

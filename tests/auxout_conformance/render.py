@@ -12,6 +12,7 @@ from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES, Clause
 from auxout_spec.profiles import PROFILES
 
+from .tracing import Impossible
 from .verdicts import ClauseResult, Report, Verdict, Violation
 
 
@@ -66,6 +67,16 @@ def violation_lines(violation: Violation) -> list[str]:
 def unexpected(report: Report) -> tuple[Violation, ...]:
     """The violations that no expectation file announced."""
     return tuple(violation for violation in report.violations if violation.clause not in report.expected)
+
+
+def impossible_lines(impossible: Impossible) -> list[str]:
+    """The first impossible line of a trace."""
+    clause = impossible.clause
+    lines = [f"line {impossible.line}: {clause}  {CLAUSES[clause].sentence}"]
+    lines += _field("call", impossible.call)
+    lines += _field("expected", impossible.expected)
+    lines += _field("recorded", impossible.actual)
+    return [*lines, ""]
 
 
 def clause_lines(clause: Clause, cases: Iterable[str], findings: Iterable[str]) -> list[str]:

@@ -45,28 +45,38 @@ class Checked:
     impossible: Impossible | None
 
 
-def read(lines: Iterable[str]) -> list[tuple[int, Exchange]]:
-    """The exchanges of a trace with their line numbers.
+@dataclass(frozen=True)
+class Recorded:
+    """A trace as it was read."""
+
+    profile: str
+    """The protocol version that its recorder named; empty if none."""
+    exchanges: list[tuple[int, Exchange]]
+    """The calls with their line numbers."""
+
+
+def read(lines: Iterable[str]) -> Recorded:
+    """A trace from its lines.
 
     Raises:
         MalformedTrace: a line is not what a recorder writes.
     """
     exchanges: list[tuple[int, Exchange]] = []
-    header = False
+    profile = None
     for number, line in enumerate(lines, 1):
         data = _parsed(number, line)
-        if not header:
+        if profile is None:
             if data.get("auxout") != FORMAT:
                 raise MalformedTrace(f'line 1: expected "auxout": "{FORMAT}"')
-            header = True
+            profile = str(data.get("profile", ""))
             continue
         try:
             exchanges.append((number, trace.exchange_from_json(data)))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedTrace(f"line {number}: not a recorded call ({error})") from None
-    if not header:
+    if profile is None:
         raise MalformedTrace("the trace is empty")
-    return exchanges
+    return Recorded(profile, exchanges)
 
 
 def check(exchanges: Iterable[tuple[int, Exchange]], profile: Profile) -> Checked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +39,7 @@ def numbered(exchanges: list[Exchange]) -> list[tuple[int, Exchange]]:
 def test_the_spec_s_own_traces_are_accepted(case: Case) -> None:
     exchanges = exchanges_of(case)
     lines = [HEADER, *(json.dumps(trace.exchange_to_json(exchange)) for exchange in exchanges)]
-    checked = tracing.check(tracing.read(lines), P32)
+    checked = tracing.check(tracing.read(lines).exchanges, P32)
     assert checked == tracing.Checked(len(exchanges), None)
 
 
@@ -100,7 +101,7 @@ def test_what_a_recorder_writes_is_accepted(module: str) -> None:
         for call, right in exchanges_of(case):
             with pytest.raises(AssertionError) if isinstance(right, Refusal) else io.StringIO():
                 _make(recorder, call, requests, rows)
-        checked = tracing.check(tracing.read(file.getvalue().splitlines()), P32)
+        checked = tracing.check(tracing.read(file.getvalue().splitlines()).exchanges, P32)
         assert checked.impossible is None, case.name
         assert checked.num_calls == len(exchanges_of(case))
 
@@ -133,7 +134,7 @@ def test_metadata_of_another_shape_is_recorded_as_a_refusal() -> None:
     file = io.StringIO()
     connector = SimpleNamespace(build_connector_meta=lambda output, requests: SimpleNamespace())
     recording.Recorder(connector, file).build_connector_meta(SimpleNamespace(num_scheduled_tokens={}), {})
-    assert tracing.check(tracing.read(file.getvalue().splitlines()), P32).impossible is not None
+    assert tracing.check(tracing.read(file.getvalue().splitlines()).exchanges, P32).impossible is not None
 
 
 def test_a_request_without_sampling_parameters_starts_at_zero() -> None:
@@ -158,3 +159,22 @@ def test_a_request_without_sampling_parameters_starts_at_zero() -> None:
 def test_malformed(lines: list[str], message: str) -> None:
     with pytest.raises(tracing.MalformedTrace, match=message):
         tracing.read(lines)
+
+
+def test_the_command(run: Any, tmp_path: Path) -> None:
+    exchanges = exchanges_of(CASES[0])
+    lines = [HEADER, *(json.dumps(trace.exchange_to_json(exchange)) for exchange in exchanges)]
+    path = tmp_path / "run.ndjson"
+    path.write_text("\n".join(lines))
+    ran = run("trace", "check", path)
+    assert (ran.code, ran.out.split()) == (0, [str(path), "conform", "profile", "0.32", "1", "call"])
+    path.write_text("\n".join(lines).replace('"generation": 0', '"generation": 3'))
+    ran = run("trace", "check", path, "--profile", "0.31")
+    assert ran.code == 1
+    assert ran.out.startswith("line 2: SCHED-META-4  ")
+    assert "profile 0.31" in ran.out.splitlines()[-1]
+    path.write_text(HEADER.replace("0.32", "0.30"))
+    assert run("trace", "check", path).code == 2
+    path.write_text("nothing")
+    ran = run("trace", "check", path)
+    assert (ran.code, ran.err) == (2, f"auxout: {path}: line 1: not JSON\n")
