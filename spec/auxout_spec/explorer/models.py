@@ -43,7 +43,7 @@ _MODELS = (
     Model("draft", "a draft token, accepted, rejected or cut", _ROUGH._replace(drafts=1)),
     Model("depth-3", "three steps in flight", _ROUGH._replace(preemptions=2), depth=3),
     Model("block-4", "tails that span several steps", _ROUGH._replace(adds=_two(5, 4), preemptions=2), block_size=4),
-    Model("three", "a third request", Menu(tuple(Add(name, 3, 0, 3) for name in "ABC"), aborts=1, preemptions=2), symmetric=True),
+    Model("three", "a third request", _ROUGH._replace(adds=tuple(Add(name, 3, 0, 2) for name in "ABC")), symmetric=True),
     Model("evicted", "resuming after one's own KV was evicted", _ROUGH._replace(evictions=1, skips_hits=True), symmetric=True),
     # Requests that share text, KV and rows.
     Model("conversation", "a prompt that continues another request", Menu(_CONVERSATION, preemptions=1, stops=True, skips_hits=True)),
@@ -72,7 +72,7 @@ _MODELS = (
     Model("found-id-again", "an id used again before its event was delivered", Menu((Add("A", 3, 0, 1), Add("A", 3, 0, 1)))),
     Model("found-kept-reset", "a generation that starts inside a block, were KV kept over a reset", Menu(_two(), resets=(Reset(weights=True, kept=True),))),
     # Larger bounds.
-    Model("nightly-three", "three requests with everything", _ROUGH._replace(adds=tuple(Add(name, 3, 0, 2) for name in "ABC")), symmetric=True, nightly=True),
+    Model("nightly-three", "three requests with everything", _ROUGH._replace(adds=tuple(Add(name, 3, 0, 3) for name in "ABC"), preemptions=2), symmetric=True, nightly=True),
     Model("nightly-drafts", "chunks, drafts and three steps in flight", _ROUGH._replace(adds=_two(5, 3), drafts=1, prefill_chunks=(2,)), depth=3, symmetric=True, nightly=True),
     Model("nightly-conversation", "shared text with every interruption", Menu(_CONVERSATION, preemptions=1, aborts=1, evictions=1, stops=True, skips_hits=True, prefill_chunks=(2,)), nightly=True),
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..calls import Exchange, TakeOutput
 from ..engine import EngineConfig, EngineState
+from ..values import Rows
 
 
 class Broken(NamedTuple):
@@ -21,6 +23,29 @@ def broken_property(config: EngineConfig, engine: EngineState) -> Broken | None:
     if config.limits is None:
         return None
     return _keys(engine) or _references(engine) or _capacity(config, engine) or _idle(engine)
+
+
+def broken_cover(config: EngineConfig, before: EngineState, exchanges: tuple[Exchange, ...]) -> Broken | None:
+    """What a landing delivers continues what was delivered before, without gap or overlap (WORK-EMIT-1).
+
+    A request without outputs is due everything from its prompt start; one with ``n`` tokens and some outputs has
+    had the rows up to ``n - 1``. A session's turns continue each other unless it was preempted, so it is left out.
+    """
+    for call, result in exchanges:
+        if not isinstance(call, TakeOutput) or not isinstance(result, Rows):
+            continue
+        request = before.request(call.request.request_id)
+        assert request is not None  # its output was taken
+        start = request.prompt_start
+        if config.profile.clamps_prompt_start:
+            start = min(start, request.num_prompt_tokens)
+        if request.num_output_tokens:
+            start = max(start, request.num_tokens - 1)
+        positions = [row.position for row in result.rows]
+        due = list(range(start, call.request.num_tokens - 1))
+        if not request.session and positions != due:
+            return Broken("WORK-EMIT-1", f"{request.request_id} got rows {positions}, due were {due}")
+    return None
 
 
 def _keys(engine: EngineState) -> Broken | None:

@@ -13,7 +13,7 @@ from ..values import Refusal
 from .canonical import canonical
 from .choices import Choice, Options, choices, event_of, options_of
 from .model import Left, Model, whole_menu
-from .properties import Broken, broken_property
+from .properties import Broken, broken_cover, broken_property
 from .witnesses import witnessed
 
 
@@ -128,6 +128,7 @@ def take(
     after = canonical(after, model.bounded)
     refused = next((e.result for e in exchanges if isinstance(e.result, Refusal)), None)
     broken = Broken(refused.clause, refused.message) if refused else broken_property(model.config, after)
+    broken = broken or broken_cover(model.config, engine, exchanges)
     return after, broken, witnessed(event, engine, after, exchanges, met)
 
 
