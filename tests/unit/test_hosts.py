@@ -38,7 +38,7 @@ Start = Callable[..., Child]
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Every process that a test started; none of them may outlive the test."""
     processes: list[subprocess.Popen[bytes]] = []
-    plain = subprocess.Popen
+    plain: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
 
     def popen(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
         processes.append(plain(*args, **options))
