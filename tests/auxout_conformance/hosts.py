@@ -6,9 +6,11 @@ that the target is broken.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
@@ -95,6 +97,8 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            # A session of its own, so that what the target starts ends with it.
+            start_new_session=True,
         )
         self._buffer = b""
         try:
@@ -119,7 +123,8 @@ class Child:
             raise TargetBroken(f"{self._name} answered {data['call']} with something unreadable") from None
 
     def close(self) -> None:
-        self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             if pipe is not None and not pipe.closed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -276,3 +277,21 @@ def test_in_process_needs_a_session() -> None:
 def test_in_process_what_does_not_load_is_broken(where: str) -> None:
     target = Target("ours", LoadSpec("module", where), "0.32", foreign=False)
     assert broken(lambda: InProcess(target)).startswith("ours does not load: ")
+
+
+def test_what_a_target_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "starts_a_process.py").write_text(
+        "import subprocess, sys\n"
+        "from auxout_reference.connector import AuxOutputSchedulerConnector, PackedBlockHashes\n"
+        "started = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(started.pid))\n"
+        "def make(): return AuxOutputSchedulerConnector()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    child = Child(resolve("starts_a_process:make"))
+    ends = os.pidfd_open(int((tmp_path / "pid").read_text()))
+    try:
+        child.close()
+        assert select.select([ends], [], [], 10)[0] == [ends]
+    finally:
+        os.close(ends)
