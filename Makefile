@@ -10,7 +10,7 @@ needs = $(or $(wildcard $(VENV)/installed-dev),$(VENV)/installed-$(1))
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help setup conform test optimized lint format symbolic mutation bench coverage wheel-test clean
+.PHONY: help setup conform test optimized lint format symbolic explore nightly mutation bench coverage wheel-test clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,6 +37,12 @@ format: $(VENV)/installed-dev  ## format, and fix what ruff can fix
 
 symbolic: $(call needs,symbolic)  ## prove the integer kernel with CrossHair
 	$(BIN)/python -m pytest tests/symbolic
+
+explore: $(call needs,conformance)  ## search the models of the whole protocol
+	$(BIN)/auxout explore --all
+
+nightly: $(call needs,conformance)  ## search the models with larger bounds (long)
+	$(BIN)/auxout explore --nightly
 
 mutation: $(call needs,test)  ## mutate the spec and see whether the tests notice (long)
 	$(BIN)/python tests/quality/mutation/run.py

@@ -176,6 +176,14 @@ class EngineMachine(RuleBasedStateMachine):
         verbs = [verb for verb, possible in POSSIBLE.items() if verb not in self.without and possible(self)]
         weighted = [verb for verb in verbs for _ in range(WEIGHTS[verb])]
         getattr(self, data.draw(st.sampled_from(weighted), label="event"))(data)
+        self._forget_unseen_corruption()
+
+    def _forget_unseen_corruption(self) -> None:
+        """Take back a corruption whose event was not possible, so that it does not wait for a later one."""
+        while self.play.state.tampered and not self.over:
+            self.play.state = self.play.state._replace(tampered=self.play.state.tampered[:-1])
+            self.play.num_events -= 1
+            self.events.pop()
 
     def add(self, data: st.DataObject) -> None:
         self.apply(

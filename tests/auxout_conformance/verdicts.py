@@ -94,6 +94,12 @@ class Report:
     def exit_code(self) -> int:
         return self.verdict.exit_code
 
+    def __str__(self) -> str:
+        """What ``auxout conform`` prints, for a failing assertion."""
+        from .render import report_text
+
+        return report_text(self)
+
 
 class Interrupted(KeyboardInterrupt):
     """The user stopped a judgement; ``report`` holds what it had come to."""

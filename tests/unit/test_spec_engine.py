@@ -269,7 +269,9 @@ IMPOSSIBLE: tuple[tuple[str, tuple[Event, ...], Event], ...] = (
     ("ENV-TAMPER-1", RUN, Tamper("replace_hash", "A", 2)),
     ("ENV-TAMPER-1", (A, launch(), Tamper("shrink_hashes", "A", 1)), Land()),
     ("ENV-TAMPER-1", (A, launch(), Tamper("replace_hash", "A", 1)), Land()),
-    ("ENV-TAMPER-1", (A, launch(), Tamper("mix_lengths", "A", 1)), Land()),
+    ("ENV-TAMPER-1", (A, launch(), Tamper("shrink_hashes", "A", 1)), Land()),
+    ("ENV-TAMPER-1", (A, launch()), Tamper("mix_lengths", "A", 1)),
+    ("ENV-TAMPER-1", (*RUN, Tamper("replace_hash", "A", 1)), launch(tokens=1)),
     ("ENV-TAMPER-1", (A, Tamper("shrink_hashes", "A", 0)), Reset()),
     ("ENV-TAMPER-1", (A, Tamper("shrink_hashes", "A", 0)), Pause()),
     ("ENV-TAMPER-1", (A, launch(tokens=2), Tamper("cut_rows", "A", 1)), Land()),
@@ -491,10 +493,11 @@ def test_corrupted_output(event: Tamper, outputs: tuple[object, ...] | None) -> 
 
 
 def test_which_lengths_can_be_mixed() -> None:
-    """The first hash ever sent has no other to differ from, unless more come with it."""
+    """A hash to be sent, unless it is the first ever and alone."""
     tamper = Tamper("mix_lengths", "A", 0)
     assert play(Add("A", 4), tamper).tampered == (tamper,)
-    assert play(Add("A", 2), launch(tokens=2), tamper).tampered == (tamper,)
+    later = Tamper("mix_lengths", "A", 1)
+    assert play(Add("A", 3, max_tokens=9), launch(tokens=3), Land(), later).tampered == (later,)
     shrink = Tamper("shrink_hashes", "A", 0)
     assert play(Add("A", 2), shrink).tampered == (shrink,)
 

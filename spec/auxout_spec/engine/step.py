@@ -37,7 +37,7 @@ from .guards import require
 from .landing import land
 from .reset import abort, evict, pause, preempt, reset
 from .state import EngineConfig, EngineState
-from .tampering import tamper
+from .tampering import HASH_KINDS, tamper
 
 
 class Recorder:
@@ -87,9 +87,11 @@ def step(config: EngineConfig, state: EngineState, event: Event) -> tuple[Engine
     if refused and not isinstance(event, Land):
         after = state
     if state.tampered and not isinstance(event, Tamper):
-        require(
-            bool(recorder.exchanges), "ENV-TAMPER-1", f"{type(event).__name__} shows the connector nothing"
-        )
+        # Where the protocol does not look, an implementation may: only a corruption that it refuses can be judged.
+        hashes = any(tampered.kind in HASH_KINDS for tampered in state.tampered)
+        judged = refused or not hashes or bool(config.profile.deviations)
+        shown = bool(recorder.exchanges) and judged
+        require(shown, "ENV-TAMPER-1", f"{type(event).__name__} does not show the corruption")
         after = after._replace(tampered=())
     after = _with_tokens_of_the_gone(state, after._replace(connector=recorder.connector))
     return _forget_activations(after), tuple(recorder.exchanges)

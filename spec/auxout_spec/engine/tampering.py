@@ -23,9 +23,9 @@ def tamper(
     if event.kind in HASH_KINDS and request is not None:
         sent = dict(state.connector.active).get(event.request, NOTHING_SENT).num_hashes
         have = sent if event.kind == "replace_hash" else len(request.block_hashes)
-        # The first and only hash has no other to differ from.
-        alone = event.kind == "mix_lengths" and not sent and have == 1
-        require(not alone, "ENV-TAMPER-1", f"{event.request} has one hash only")
+        # A hash that was sent is not looked at again, and the only one has no other to differ from.
+        unseen = event.kind == "mix_lengths" and (event.amount < sent or have == 1)
+        require(not unseen, "ENV-TAMPER-1", f"nobody compares the length of that hash of {event.request}")
         require(
             0 <= event.amount < have, "ENV-TAMPER-1", f"{event.request} has no such block hash {event.amount}"
         )
