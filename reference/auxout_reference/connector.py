@@ -76,10 +76,10 @@ class AuxOutputConnectorMetadata:
     """
 
     generation: int
-    requests: dict[str, int]
-    block_hashes: dict[str, PackedBlockHashes]
+    requests: Mapping[str, int]
+    block_hashes: Mapping[str, PackedBlockHashes]
     finished_requests: tuple[str, ...]
-    finished_block_hashes: dict[str, PackedBlockHashes] = field(default_factory=_no_hashes)
+    finished_block_hashes: Mapping[str, PackedBlockHashes] = field(default_factory=_no_hashes)
 
 
 @dataclass
