@@ -4,12 +4,12 @@ Same names, same signatures, same results within the protocol; calls outside it 
 unchanged, where the original checks less. The costs below count requests and hashes; "active" requests are
 those that were scheduled and have not ended.
 
-How it is fast. In most steps nothing is new for most requests: their hash lists have the length and the last
-element they had. So the connector lines up the active requests once (``_Lineup``) and from then on looks them
-up with one call and compares what it finds with what it expects in one pass. It remembers the last hash as the
-engine's own object, so that the check that a history still stands is an identity test. What depends on the ids
-of a batch alone is kept while no request ends. Metadata consists of columns, and is a mapping only for those
-who look something up in it (``_wire``).
+How it is fast. In most steps nothing is new for most requests: their hash lists have the length they had. So the
+connector lines up the active requests once (``_Lineup``), from then on looks them up with one call, and compares
+all lengths with those sent at once. The hashes themselves are compared only where a list grew, and before a
+request's first output, which is where a session's next turn may have replaced some. What depends on the ids of a
+batch alone is kept while no request ends. Metadata consists of columns, and is a mapping only for those who look
+something up in it (``_wire``).
 """
 
 from __future__ import annotations
