@@ -92,7 +92,8 @@ _CLAUSES = (
     Clause("SCHED-TAKE-10", "MUST", "Taking changes nothing: neither the worker's output nor what later metadata says.", f"{_PAGE}.take_output"),
     Clause("SCHED-TAKE-11", "MUST", "The rows are those of the entry under the request's own id.", f"{_PAGE}.take_output"),
     Clause("SCHED-TAKE-12", "MUST", "A request preempted while its output was in flight still gets that output.", f"{_ENGINE} update_from_output"),
-    # How a forbidden call is refused.
+    # What is refused, and how.
+    Clause("SCHED-ACCEPT-1", "MUST", "A call that the protocol allows is answered: it is not refused and does not fail otherwise.", "a refused call ends the engine"),
     Clause("SCHED-REFUSE-1", "MUST", "A refusal is an AssertionError or a ValueError, not whatever breaks first.", "callers of the original catch AssertionError"),
     Clause("SCHED-REFUSE-2", "SHOULD", "The message of a refusal names the request.", "an operator has to find the request"),
     Clause("SCHED-REFUSE-3", "MUST", "A refused build_connector_meta leaves the connector as it was.", "rejection is atomic"),

@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import CLAUSES, Clause
 from auxout_spec.engine import Impossible
 from auxout_spec.profiles import LATEST, PROFILES
 from auxout_spec.scenario import Scenario
 
-from . import expect, exploring, files, init, render, report, runner, tracing
+from . import expect, exploring, files, init, render, report, rules, runner, tracing
 from .cases import all_cases
-from .known import all_findings
-from .mistakes import UserMistake, check_clause, check_profile, did_you_mean
+from .known import all_findings, findings_of
+from .mistakes import UserMistake, check_profile, did_you_mean
 from .screen import STYLES, Display, Screen, progress_display
 from .targets import Target, list_targets, resolve
 from .targets.adapter import TargetError
@@ -81,17 +80,11 @@ def _replay(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _clauses(args: argparse.Namespace, words: Sequence[str]) -> int:
-    shown = [clause for clause in CLAUSES.values() if not args.profile or args.profile in clause.profiles]
-    if args.id:
-        group = [clause for clause in shown if clause.id.startswith(args.id.upper().rstrip("-") + "-")]
-        if not group:
-            clause = CLAUSES[check_clause(args.id)]
-            if clause not in shown:
-                raise UserMistake(f"{clause.id} is no clause of profile {args.profile}")
-            Screen().lines(_one_clause(clause))
-            return 0
-        shown = group
-    Screen().table(("clause", "level", "profiles", "sentence"), render.clause_rows(shown))
+    found = rules.find(args.id, args.profile)
+    if isinstance(found, list):
+        Screen().table(rules.HEAD, rules.rows(found))
+    else:
+        Screen().lines(rules.lines(found))
     return 0
 
 
@@ -203,7 +196,7 @@ def _judge_one(target: Target, args: argparse.Namespace, suite: Suite, display: 
 
 def _interrupted(target: Target, suite: Suite) -> Report:
     reason = "interrupted before it was judged to the end"
-    return Report(target.name, target.version, target.profile, suite, 0, Verdict.INCOMPLETE, reason=reason)
+    return Report(target.name, target.version, target.profile, suite, None, Verdict.INCOMPLETE, reason=reason)
 
 
 def _finish(reports: Sequence[Report], interrupted: bool) -> int:
@@ -302,18 +295,27 @@ def _replay_on(
     under = f"profile {target.profile}"
     try:
         violation = runner.replay(
-            scenario, target.name, target.profile, known=args.known, optimized=args.optimized
+            scenario,
+            target.name,
+            target.profile,
+            known=args.known,
+            optimized=args.optimized,
+            on_said=lambda text: screen.lines(render.said_lines(target.name, text)),
         )
     except runner.TargetBroken as error:
+        screen.lines(render.said_lines(target.name, error.said))
         return Verdict.BROKEN, Verdict.BROKEN.value, under, render.printable(str(error))
     if violation is None:
-        return Verdict.CONFORM, Verdict.CONFORM.value, under, "every answer is right"
+        right = _known_words(scenario, target, args) if args.known else "every answer is right"
+        return Verdict.CONFORM, Verdict.CONFORM.value, under, right
     screen.lines([*render.violation_lines(violation), ""])
     return Verdict.VIOLATION, Verdict.VIOLATION.value, under, violation.clause
 
 
-def _one_clause(clause: Clause) -> list[str]:
-    cases = [(case.name, case.story) for case in all_cases() if case.clause == clause.id]
-    findings = [each for each in all_findings() if each.clause == clause.id]
-    known = [(each.id, f"vllm {each.release}: {each.sentence}") for each in findings]
-    return render.clause_lines(clause, render.columns(cases), render.columns(known))
+def _known_words(scenario: Scenario, target: Target, args: argparse.Namespace) -> str:
+    """What ``--known`` accepted of a scenario that shows nothing else."""
+    plain = runner.replay(scenario, target.name, target.profile, optimized=args.optimized)
+    if plain is None:
+        return "every answer is right"
+    findings = [each.id for each in findings_of(target.release) if each.clause == plain.clause]
+    return f"every answer is right but for known findings: {', '.join(findings) or plain.clause}"

@@ -29,11 +29,19 @@ from .targets.loading import load
 LOAD_SECONDS = 60.0
 CALL_SECONDS = 10.0
 LAST_WORDS = 1 << 12
-"""Bytes of standard error that are looked at for the reason of a crash."""
+"""Bytes at the end of a target's standard error that are kept."""
 
 
 class TargetBroken(Exception):
-    """The target cannot be judged; the message is one sentence."""
+    """The target cannot be judged; the message is one sentence.
+
+    Attributes:
+        said: the end of what it wrote to standard error, if it ran in a process of its own.
+    """
+
+    def __init__(self, message: str, said: str = "") -> None:
+        super().__init__(message)
+        self.said = said
 
 
 class Host(Protocol):
@@ -49,6 +57,10 @@ class Host(Protocol):
         Raises:
             TargetBroken: the target crashed or hung.
         """
+        ...
+
+    def said(self) -> str:
+        """The end of what the target wrote to standard error so far; empty if that is not kept."""
         ...
 
     def close(self) -> None:
@@ -73,6 +85,10 @@ class InProcess:
         if self._session is None:
             raise RuntimeError("call new() first")
         return self._session.call(call)
+
+    def said(self) -> str:
+        """Nothing is kept: this process's standard error shows it."""
+        return ""
 
     def close(self) -> None:
         self._session = None
@@ -100,11 +116,11 @@ class Child:
             # A session of its own, so that what the target starts ends with it.
             start_new_session=True,
         )
-        self._buffer = b""
+        self._buffer, self._said = b"", ""
         try:
             answer = self._read(LOAD_SECONDS, "loading")
             if "broken" in answer:
-                raise TargetBroken(f"{target.name} does not load: {answer['broken']}")
+                raise TargetBroken(f"{target.name} does not load: {answer['broken']}", self.said())
         except BaseException:
             # Nobody else knows the process yet.
             self.close()
@@ -122,7 +138,17 @@ class Child:
         except (KeyError, TypeError, ValueError, AttributeError):
             raise TargetBroken(f"{self._name} answered {data['call']} with something unreadable") from None
 
+    def said(self) -> str:
+        """The end of what the target wrote to standard error, also after it ended."""
+        if not self._errors.closed:
+            # The process shares the file's position: reading must not move it.
+            number = self._errors.fileno()
+            start = max(os.fstat(number).st_size - LAST_WORDS, 0)
+            self._said = os.pread(number, LAST_WORDS, start).decode(errors="replace")
+        return self._said
+
     def close(self) -> None:
+        self.said()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -169,7 +195,7 @@ class Child:
     def _broken(self, message: str) -> TargetBroken:
         """The target is gone; whoever calls it again hears the same."""
         self._ended = message
-        return TargetBroken(message)
+        return TargetBroken(message, self.said())
 
     def _crash(self, when: str) -> str:
         try:
@@ -178,8 +204,7 @@ class Child:
             # It runs on without its end of the pipe.
             self.close()
             return f"{self._name} closed its answers {when}"
-        self._errors.seek(max(self._errors.seek(0, os.SEEK_END) - LAST_WORDS, 0))
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        lines = self.said().strip().splitlines()
         said = f"; its last words: {lines[-1]}" if lines else ""
         self.close()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"

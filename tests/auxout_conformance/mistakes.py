@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from auxout_spec.clauses import CLAUSES
+from auxout_spec.engine.guards import GUARDS
 from auxout_spec.profiles import PROFILES
 
 
@@ -30,6 +31,15 @@ def check_clause(name: str) -> str:
         hint = did_you_mean(clause_id, CLAUSES) or "; `auxout clauses` lists them"
         raise UserMistake(f"there is no clause {name!r}{hint}")
     return clause_id
+
+
+def check_rule(name: str) -> str:
+    """The id of a clause or an environment guard, however it was capitalized.
+
+    Raises:
+        UserMistake: there is neither.
+    """
+    return name.upper() if name.upper() in GUARDS else check_clause(name)
 
 
 def check_profile(name: str) -> str:

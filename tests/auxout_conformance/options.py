@@ -107,7 +107,8 @@ examples
   auxout clauses                   all of them
   auxout clauses --profile 0.31    those of one protocol version
   auxout clauses SCHED-TERM        one group
-  auxout clauses SCHED-TERM-2      one clause: what it says, where it comes from, its cases"""
+  auxout clauses SCHED-TERM-2      one clause: what it says, where it comes from, its cases
+  auxout clauses ENV               what the engine model holds an engine to (level engine)"""
 
 _TARGETS = """\
 example

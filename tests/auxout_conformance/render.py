@@ -5,12 +5,11 @@ A line that is meant to be copied, a scenario's JSON or a replay command, is one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import CLAUSES, Clause
-from auxout_spec.profiles import PROFILES
+from auxout_spec.clauses import CLAUSES
 
 from .tracing import Impossible
 from .verdicts import ClauseResult, Report, Verdict, Violation
@@ -55,13 +54,20 @@ def violation_lines(violation: Violation) -> list[str]:
     """Everything about one violation; the last line is the replay command, alone."""
     clause, num_events = violation.clause, len(violation.scenario.events)
     lines = [f"{clause}  {CLAUSES[clause].sentence}" if clause in CLAUSES else clause]
-    lines += _field("call", f"{violation.call}, event {violation.event} of {num_events}")
-    lines += _field("expected", violation.expected)
-    lines += _field("actual", violation.actual)
-    seed = "" if violation.seed is None else f", seed {violation.seed}"
-    lines += _field("found by", f"{violation.found_by}{seed}")
-    lines += _field("scenario", scenarios.dump(violation.scenario).rstrip("\n"))
+    lines += field("call", f"{violation.call}, event {violation.event} of {num_events}")
+    lines += field("expected", violation.expected)
+    lines += field("actual", violation.actual)
+    lines += field("found by", found_by_words(violation))
+    lines += field("scenario", scenarios.dump(violation.scenario).rstrip("\n"))
     return [*lines, "  replay", printable(violation.replay)]
+
+
+def found_by_words(violation: Violation) -> str:
+    """What found it, and how much larger the scenario was then."""
+    seed = "" if violation.seed is None else f", seed {violation.seed}"
+    number = violation.shrunk_from
+    larger = "" if number is None else f"; shrunk from {number} event{'' if number == 1 else 's'}"
+    return f"{violation.found_by}{seed}{larger}"
 
 
 def unexpected(report: Report) -> tuple[Violation, ...]:
@@ -69,30 +75,21 @@ def unexpected(report: Report) -> tuple[Violation, ...]:
     return tuple(violation for violation in report.violations if violation.clause not in report.expected)
 
 
+def said_lines(target: str, said: str) -> list[str]:
+    """What a target wrote to standard error."""
+    if not said.strip():
+        return []
+    return [*field("stderr", f"of {target}:"), *field("", said.rstrip()), ""]
+
+
 def impossible_lines(impossible: Impossible) -> list[str]:
     """The first impossible line of a trace."""
     clause = impossible.clause
     lines = [f"line {impossible.line}: {clause}  {CLAUSES[clause].sentence}"]
-    lines += _field("call", impossible.call)
-    lines += _field("expected", impossible.expected)
-    lines += _field("recorded", impossible.actual)
+    lines += field("call", impossible.call)
+    lines += field("expected", impossible.expected)
+    lines += field("recorded", impossible.actual)
     return [*lines, ""]
-
-
-def clause_lines(clause: Clause, cases: Iterable[str], findings: Iterable[str]) -> list[str]:
-    """Everything about one clause."""
-    lines = [f"{clause.id}  {clause.sentence}"]
-    lines += _field("level", clause.level)
-    lines += _field("profiles", ", ".join(clause.profiles))
-    lines += _field("source", clause.source)
-    lines += _field("cases", "\n".join(cases) or "none")
-    found = "\n".join(findings)
-    return lines + (_field("known", found) if found else [])
-
-
-def clause_rows(clauses: Iterable[Clause]) -> list[tuple[str, ...]]:
-    """The rows of the clause table: id, level, profiles, sentence."""
-    return [(clause.id, clause.level, _profiles(clause), clause.sentence) for clause in clauses]
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -113,7 +110,7 @@ def _facts(report: Report) -> list[str]:
         facts.append(report.version)
     facts.append(report.reason)
     if report.verdict in (Verdict.CONFORM, Verdict.VIOLATION):
-        facts += [*_counts(report), f"seed {report.seed}"]
+        facts += [*_counts(report), "fixed scenarios" if report.seed is None else f"seed {report.seed}"]
     return [" ".join(printable(fact).split("\n")) for fact in facts if fact]
 
 
@@ -133,18 +130,14 @@ def _counts(report: Report) -> list[str]:
 
 
 def _num_clauses(results: Sequence[ClauseResult], judged: Sequence[ClauseResult], violated: list[str]) -> str:
-    if violated:
-        return f"{len(violated)} of {len(results)} clauses violated: {', '.join(violated)}"
     left = len(results) - len(judged)
-    return f"{len(judged)} clause{'' if len(judged) == 1 else 's'}" + (
-        f" ({left} not judged)" if left else ""
-    )
+    not_judged = f" ({left} not judged)" if left else ""
+    if violated:
+        return f"{len(violated)} of {len(results)} clauses violated{not_judged}: {', '.join(violated)}"
+    return f"{len(judged)} clause{'' if len(judged) == 1 else 's'}{not_judged}"
 
 
-def _profiles(clause: Clause) -> str:
-    return "all" if set(clause.profiles) == set(PROFILES) else " ".join(clause.profiles)
-
-
-def _field(name: str, text: str) -> list[str]:
+def field(name: str, text: str) -> list[str]:
+    """A name and a text of one or more lines beside it."""
     first, *others = printable(text).split("\n")
     return [f"  {name:<9} {first}".rstrip(), *(f"  {'':<9} {line}".rstrip() for line in others)]

@@ -128,6 +128,7 @@ def _violation_line(target: str, violation: Violation) -> dict[str, Any]:
         "actual": violation.actual,
         "found_by": violation.found_by,
         "seed": violation.seed,
+        "shrunk_from": violation.shrunk_from,
         "scenario": json.loads(scenarios.dump(violation.scenario)),
         "replay": violation.replay,
     }
@@ -167,6 +168,6 @@ def _clause(line: dict[str, Any]) -> ClauseResult:
 
 
 def _violation(line: dict[str, Any]) -> Violation:
-    names = ("clause", "event", "call", "expected", "actual", "found_by", "seed", "replay")
+    names = ("clause", "event", "call", "expected", "actual", "found_by", "seed", "replay", "shrunk_from")
     scenario = scenarios.load(json.dumps(line["scenario"]))
     return Violation(scenario=scenario, **{name: line[name] for name in names})

@@ -6,9 +6,10 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import in_profile
+from auxout_spec.clauses import CLAUSES, in_profile
 from auxout_spec.profiles import PROFILES, Deviation, Profile
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Refusal
@@ -68,12 +69,14 @@ def replay(
     *,
     known: bool = False,
     optimized: bool = False,
+    on_said: Callable[[str], None] | None = None,
 ) -> Violation | None:
     """Play one scenario on a target; the violation it shows, if any.
 
     Args:
         known: accept what the release's known findings describe.
         optimized: run the target under ``python -O``.
+        on_said: told what a target in a process of its own wrote to standard error, if it wrote anything.
 
     Raises:
         TargetError: there is no such target.
@@ -86,7 +89,10 @@ def replay(
     try:
         _, failure = play(host, scenario, judged_profile(resolved, findings))
     finally:
+        said = host.said()
         host.close()
+    if on_said is not None and said:
+        on_said(said)
     if failure is None:
         return None
     flags = (["--known"] if known else []) + (["--optimized"] if optimized else [])
@@ -253,7 +259,9 @@ class Judgement:
             return
         counted = self._counter("shrinking", 0)
         small, failure = Shrinker(host, self.profile, ignored, counted).shrink(scenario, failure)
-        self._add(failure, small, found_by, self.seed if found_by == "random" else None, [], "")
+        as_found = small._replace(name=scenario.name, clause=scenario.clause) == scenario
+        seed = self.seed if found_by == "random" else None
+        self._add(failure, small, found_by, seed, [], "", None if as_found else len(scenario.events))
 
     def _add(
         self,
@@ -263,10 +271,12 @@ class Judgement:
         seed: int | None,
         flags: list[str],
         clause: str,
+        shrunk_from: int | None = None,
     ) -> None:
         if self.findings:
             flags = [*flags, "--known"]
-        self.violations.append(_violation(self.target, failure, scenario, found_by, seed, flags, clause))
+        violation = _violation(self.target, failure, scenario, found_by, seed, flags, clause)
+        self.violations.append(replace(violation, shrunk_from=shrunk_from))
 
     def _broken(
         self, error: TargetBroken, scenario: Scenario, flags: list[str] | None = None
@@ -300,7 +310,7 @@ class Judgement:
             version=self.target.version,
             profile=self.target.profile,
             suite=self.suite,
-            seed=self.seed or 0,
+            seed=self.seed,
             verdict=verdict,
             clauses=self._clause_results(broken=verdict is Verdict.BROKEN),
             violations=tuple(self.violations),
@@ -311,7 +321,7 @@ class Judgement:
             num_scenarios=self.tally.scenarios,
             num_calls=self.num_calls + self.tally.calls,
             seconds=time.monotonic() - self._started,
-            notes=tuple(f"{clause}: {text}" for clause, text in self.advice.items()),
+            notes=tuple(_note(clause, text) for clause, text in self.advice.items()),
         )
 
     def _clause_results(self, broken: bool) -> tuple[ClauseResult, ...]:
@@ -336,6 +346,11 @@ def replay_command(target: str, scenario: Scenario, flags: list[str] | None = No
     """The one line that plays a scenario again, complete in itself."""
     inline = scenarios.dump(scenario, indent=False)
     return shlex.join(["auxout", "replay", *(flags or ()), inline, target])
+
+
+def _note(clause: str, text: str) -> str:
+    """A SHOULD clause that does not hold."""
+    return f"{clause} should hold, but need not: {CLAUSES[clause].sentence} But {text}."
 
 
 def _violation(

@@ -47,6 +47,8 @@ class Violation:
     seed: int | None
     replay: str
     """The command that shows it again, complete and on one line."""
+    shrunk_from: int | None = None
+    """Events of the scenario in which it was found; None: it is as it was found."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Report:
     """What was loaded, for example ``vllm 0.31.0``; empty if it has no version."""
     profile: str
     suite: Suite
-    seed: int
+    seed: int | None
+    """Seed of the random scenarios; None: the fixed ones."""
     verdict: Verdict
     clauses: tuple[ClauseResult, ...] = ()
     violations: tuple[Violation, ...] = ()

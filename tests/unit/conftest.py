@@ -49,6 +49,7 @@ class FakeRunner:
     def __init__(self) -> None:
         self.reports: dict[str, Report | BaseException] = {}
         self.replays: dict[str, Violation | BaseException | None] = {}
+        self.said = ""
         self.calls: list[dict[str, Any]] = []
 
     def judge(self, target: str, **options: Any) -> Report:
@@ -60,8 +61,11 @@ class FakeRunner:
             raise found
         return found
 
-    def replay(self, scenario: Scenario, target: str, profile: str, **flags: bool) -> Violation | None:
+    def replay(self, scenario: Scenario, target: str, profile: str, **flags: Any) -> Violation | None:
         self.calls.append({"scenario": scenario, "target": target, "profile": profile, **flags})
+        on_said: Any = flags["on_said"]
+        if self.said:
+            on_said(self.said)
         found = self.replays.get(target)
         if isinstance(found, BaseException):
             raise found

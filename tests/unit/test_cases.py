@@ -148,6 +148,6 @@ def test_a_broken_judge_judges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_answer_to_a_call_that_has_none_is_an_error() -> None:
-    case = replace(case_named("sched-reset-1-4"), wrong=({"event": 1, "rows": []},))
+    case = replace(case_named("sched-accept-1-4"), wrong=({"event": 1, "rows": []},))
     with pytest.raises(ValueError, match=r"a wrong answer .* to Reset"):
         selfcheck.check(case, "0.32")

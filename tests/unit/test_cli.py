@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,24 @@ def test_clauses_that_were_not_judged_are_counted(run: Any, judge: Any) -> None:
     results = (ClauseResult("SCHED-META-1", "holds", 1), ClauseResult("SCHED-META-2", "not judged", 0))
     judge.reports["impl"] = judge.conforming("impl", clauses=results)
     assert "1 clause (1 not judged)" in run("conform", "impl").out
+
+
+def test_violated_and_not_judged_clauses_are_counted_apart(run: Any, judge: Any) -> None:
+    report = judge.violating("impl")
+    others = (ClauseResult("SCHED-META-1", "holds", 1), ClauseResult("SCHED-META-2", "not judged", 0))
+    judge.reports["impl"] = replace(report, clauses=(*report.clauses, *others))
+    assert f"1 of 3 clauses violated (1 not judged): {judge.clause}" in run("conform", "impl").out
+
+
+def test_fixed_scenarios_have_no_seed(run: Any, judge: Any) -> None:
+    judge.reports["impl"] = replace(judge.conforming("impl"), seed=None)
+    assert run("conform", "impl").out.rstrip().endswith("3.1 s  fixed scenarios")
+
+
+def test_a_violation_says_that_its_scenario_was_shrunk(run: Any, judge: Any) -> None:
+    shrunk = judge.violation("impl", found_by="case x", seed=None, shrunk_from=9)
+    judge.reports["impl"] = judge.conforming("impl", verdict=Verdict.VIOLATION, violations=(shrunk,))
+    assert "  found by  case x; shrunk from 9 events" in run("conform", "impl").out.splitlines()
 
 
 def test_notes_are_shown(run: Any, judge: Any) -> None:

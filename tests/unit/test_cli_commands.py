@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
+from auxout_conformance import commands
 from auxout_conformance.hosts import TargetBroken
+from auxout_conformance.targets import Target
+from auxout_conformance.targets.loading import LoadSpec
+from auxout_conformance.verdicts import Violation
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
+from auxout_spec.engine.guards import GUARDS
 
 SCENARIO = (
     '{"auxout": "scenario/1", "profile": "0.32", "events": [{"add": "A", "prompt": 4}, {"launch": {"A": 4}}]}'
@@ -22,7 +27,7 @@ SCENARIO = (
 
 def test_a_table_is_folded_on_a_terminal_only(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = run("clauses").out.splitlines()
-    assert len(plain) == 1 + len(CLAUSES)
+    assert len(plain) == 1 + len(CLAUSES) + len(GUARDS)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "60")
@@ -113,6 +118,33 @@ def test_replay_on_a_broken_target(run: Any, judge: Any) -> None:
     assert ran.out == "impl  target broken  profile 0.32  impl crashed during reset (signal 11)\n"
 
 
+def test_replay_shows_what_the_target_wrote(run: Any, judge: Any) -> None:
+    judge.said = "debug 1\n\x1b[2Jdebug 2\n"
+    lines = run("replay", judge.inline, "impl").out.splitlines()
+    assert lines[:4] == ["  stderr    of impl:", "            debug 1", "            \\x1b[2Jdebug 2", ""]
+    judge.said = ""
+    judge.replays["impl"] = TargetBroken("impl crashed", said="Traceback\nValueError: x")
+    out = run("replay", judge.inline, "impl").out
+    assert "            ValueError: x\n" in out
+
+
+def test_replay_with_known_findings_names_those_it_accepted(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The known findings of a release are accepted, which is not the same as right."""
+
+    def replay(scenario: Any, target: str, profile: str, *, known: bool = False, **_: Any) -> Any:
+        plain = Violation("SCHED-RESTART-2", scenario, 1, "call", "x", "y", "replay", None, "auxout replay")
+        return None if known else plain
+
+    released = Target("vllm==0.31.0", LoadSpec("module", "auxout_reference"), "0.31", release="0.31.0")
+    monkeypatch.setattr(commands.runner, "replay", replay)
+    monkeypatch.setattr(commands, "resolve", lambda name, profile: released)
+    ran = run("replay", "--known", "F31-1", "vllm==0.31.0")
+    assert ran.code == 0
+    assert ran.out.rstrip().endswith("every answer is right but for known findings: F31-1")
+
+
 @pytest.mark.parametrize("command", ["smoke", "conform", "replay", "clauses", "targets", "init"])
 def test_every_command_explains_itself_with_examples(run: Any, command: str) -> None:
     ran = run(command, "--help")
@@ -148,6 +180,15 @@ def test_one_clause_in_full(run: Any) -> None:
     assert out.startswith(f"{clause.id}  {clause.sentence}\n")
     for text in (clause.level, clause.source, ", ".join(clause.profiles), "cases"):
         assert text in out
+
+
+def test_what_the_engine_model_holds_an_engine_to(run: Any) -> None:
+    group = run("clauses", "env").out.splitlines()[1:]
+    assert [line.split()[0] for line in group] == list(GUARDS)
+    out = run("clauses", "env-launch-1").out
+    guard = GUARDS["ENV-LAUNCH-1"]
+    assert out.startswith(f"{guard.id}  {guard.sentence}\n")
+    assert guard.source in out
 
 
 def test_targets_are_listed(run: Any) -> None:

@@ -160,6 +160,24 @@ def test_a_crash(start: Start, body: str, how: str) -> None:
     assert broken(lambda: child.new("0.32")) == said
 
 
+def test_what_a_target_prints_is_kept_while_it_runs_and_after(start: Start) -> None:
+    child = start("print('one', file=sys.stderr); print('two')")
+    child.call(Reset())
+    assert child.said() == "one\ntwo\n"
+    # Looking does not move where the process writes.
+    child.call(Reset())
+    child.close()
+    assert child.said() == "one\ntwo\n" * 2
+    assert InProcess(resolve("reference")).said() == ""
+
+
+def test_a_broken_target_brings_what_it_said(start: Start) -> None:
+    child = start("print('a trace\\nof some lines', file=sys.stderr); os._exit(1)")
+    with pytest.raises(TargetBroken) as caught:
+        child.call(Reset())
+    assert caught.value.said == "a trace\nof some lines\n"
+
+
 def test_the_last_words_of_a_crash(start: Start) -> None:
     body = "print('a' * 100_000, file=sys.stderr); print('out of memory', file=sys.stderr); os._exit(1)"
     child = start(body)

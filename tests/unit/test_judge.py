@@ -168,9 +168,9 @@ TABLE = (
     Line("SCHED-META-1", starts(), A4),
     Line("SCHED-META-1", starts(A=0, B=0), A4),
     Line("SCHED-META-1", NOTHING, A4),
-    Line("SCHED-META-1", CRASH, A4),
+    Line("SCHED-ACCEPT-1", CRASH, A4),
     Line("SCHED-META-1", ODD, A4),
-    Line("SCHED-META-1", REFUSED, A4),
+    Line("SCHED-ACCEPT-1", REFUSED, A4),
     Line("SCHED-META-3", CRASH, (Launch(),)),
     Line("SCHED-META-2", starts(B=0, A=0), BOTH),
     Line("SCHED-EMIT-1", starts(A=1), A4),
@@ -216,8 +216,8 @@ TABLE = (
     Line("SCHED-RESTART-3", changed(finished_block_hashes=()), RESTART),
     Line("SCHED-RESTART-3", changed(finished_block_hashes=(("A", (h(0),)),)), A4),
     # Resets.
-    Line("SCHED-RESET-1", CRASH, (ResetEvent(),)),
-    Line("SCHED-RESET-1", REFUSED, (ResetEvent(),)),
+    Line("SCHED-ACCEPT-1", CRASH, (ResetEvent(),)),
+    Line("SCHED-ACCEPT-1", REFUSED, (ResetEvent(),)),
     Line("SCHED-RESET-2", hashes(), (*KEPT, Launch((("A", 1),)))),
     Line("SCHED-RESET-2", hashes(), (*SWEPT, Launch((("A", 5),)))),
     Line("SCHED-RESET-3", hashes(A=(h(1),)), (*SWEPT, Launch())),
@@ -226,7 +226,7 @@ TABLE = (
     Line("SCHED-TAKE-3", rows(0, 1, 2), A4_LANDED),
     Line("SCHED-TAKE-3", rows(0, 2, 1, 3), A4_LANDED),
     Line("SCHED-TAKE-3", NOTHING, A4_LANDED),
-    Line("SCHED-TAKE-3", CRASH, A4_LANDED),
+    Line("SCHED-ACCEPT-1", CRASH, A4_LANDED),
     Line("SCHED-TAKE-4", NOTHING, (Add("A", 4, 4), Launch((("A", 4),)), Land())),
     Line("SCHED-TAKE-4", ODD, (Add("A", 4, 4), Launch((("A", 4),)), Land())),
     Line("SCHED-TAKE-5", rows(), (*A4, Tamper("shift_start", "A", 9), Land())),
@@ -238,8 +238,8 @@ TABLE = (
     Line("SCHED-TAKE-12", rows(), (*A4, Preempt("A"), Land())),
     Line("SCHED-TAKE-3", rows(0), (*A4, Preempt("A"), Land())),
     # Ends.
-    Line("SCHED-TERM-1", REFUSED, (*A4, Abort("A"))),
-    Line("SCHED-TERM-7", REFUSED, (*A4, Preempt("A"))),
+    Line("SCHED-ACCEPT-1", REFUSED, (*A4, Abort("A"))),
+    Line("SCHED-ACCEPT-1", REFUSED, (*A4, Preempt("A"))),
     Line("SCHED-TERM-4", CRASH, (*PREEMPTED, Abort("A"))),
     Line("SCHED-TERM-3", CRASH, (Add("A", 4), Abort("A"))),
     Line("SCHED-TERM-3", ODD, (Add("A", 4), Abort("A"))),
@@ -290,8 +290,53 @@ def test_the_order_of_hash_entries_means_nothing() -> None:
 
 def test_the_second_call_of_an_event_can_be_the_wrong_one() -> None:
     ends = (Add("A", 4, max_tokens=1), Launch((("A", 4),)), Land())
-    assert named(REFUSED, *ends, call=1) == "SCHED-TERM-1"
-    assert named(REFUSED, *BOTH, Land(), call=1) == "SCHED-TAKE-3"
+    assert named(REFUSED, *ends, call=1) == "SCHED-ACCEPT-1"
+    assert named(NOTHING, *BOTH, Land(), call=1) == "SCHED-TAKE-3"
+
+
+@pytest.mark.parametrize(
+    ("end", "clause"),
+    [(Preempt("A"), "SCHED-TERM-7"), (Abort("A"), "SCHED-TERM-1")],
+    ids=["preempt", "abort"],
+)
+def test_an_event_that_never_comes_is_not_blamed_on_the_empty_step(end: Event, clause: str) -> None:
+    class Forgetful(Liar):
+        """Forgets every terminal event, whatever the step."""
+
+        def call(self, call: Call) -> Observation:
+            seen = super().call(call)
+            if isinstance(seen.outcome, Metadata):
+                return Observation(seen.outcome._replace(finished_requests=()))
+            return seen
+
+    class Skipping(Liar):
+        """Says nothing in a step without requests."""
+
+        def call(self, call: Call) -> Observation:
+            seen = super().call(call)
+            if isinstance(call, calls.BuildConnectorMeta) and not call.scheduled:
+                return Observation(Metadata(0, (), (), ()))
+            return seen
+
+    scenario = Scenario((*A4, end, Launch()), depth=1)
+    for liar, named_clause in ((Forgetful(), clause), (Skipping(), "SCHED-META-3")):
+        _, failure = play(liar, scenario, PROFILES["0.32"])
+        assert failure is not None
+        assert (failure.clause, failure.event) == (named_clause, 4)
+
+
+def test_a_paused_engine_cannot_tell_an_empty_step_from_others() -> None:
+    scenario = Scenario((*A4, Abort("A"), Pause(), Launch()))
+
+    class Silent(Liar):
+        def call(self, call: Call) -> Observation:
+            seen = super().call(call)
+            empty = isinstance(call, calls.BuildConnectorMeta) and not call.scheduled
+            return Observation(Metadata(0, (), (), ())) if empty else seen
+
+    _, failure = play(Silent(), scenario, PROFILES["0.32"])
+    assert failure is not None
+    assert failure.clause == "SCHED-META-3"
 
 
 def test_notes_name_their_own_clause_once_the_answer_is_right() -> None:

@@ -85,11 +85,13 @@ def test_a_wrong_answer_is_found_with_its_scenario() -> None:
     assert found is not None
     assert found.scenario.events == (*A4, Land())
     assert (found.scenario.block_size, found.scenario.depth, found.scenario.profile) == (2, 1, "0.32")
-    assert (found.failure.clause, found.failure.event) == ("SCHED-TAKE-3", 3)
+    assert (found.failure.clause, found.failure.event) == ("SCHED-ACCEPT-1", 3)
 
 
 def test_a_wrong_answer_of_a_known_clause_ends_the_example_quietly() -> None:
-    running = apply_all(machine_on(WrongAt(2), ignored=frozenset(("SCHED-TAKE-3",))), *A4, Land(), Abort("A"))
+    running = apply_all(
+        machine_on(WrongAt(2), ignored=frozenset(("SCHED-ACCEPT-1",))), *A4, Land(), Abort("A")
+    )
     assert running.over
     assert running.events == [*A4, Land()]
     assert running.tally.found is None

@@ -53,7 +53,17 @@ results = st.builds(
     ClauseResult, clause_ids, st.sampled_from(["holds", "violated", "known", "not judged"]), counts, names
 )
 violations = st.builds(
-    Violation, clause_ids, scenarios, counts, texts, texts, texts, texts, st.none() | st.integers(), texts
+    Violation,
+    clause_ids,
+    scenarios,
+    counts,
+    texts,
+    texts,
+    texts,
+    texts,
+    st.none() | st.integers(),
+    texts,
+    st.none() | counts,
 )
 reports = st.builds(
     Report,
@@ -61,7 +71,7 @@ reports = st.builds(
     version=texts,
     profile=st.sampled_from(list(PROFILES)),
     suite=st.sampled_from(["smoke", "default", "deep"]),
-    seed=st.integers(),
+    seed=st.none() | st.integers(),
     verdict=st.sampled_from(Verdict),
     clauses=st.lists(results, max_size=3).map(tuple),
     violations=st.lists(violations, max_size=2).map(tuple),

@@ -17,7 +17,10 @@ from auxout_spec.values import BlockHash, Hashes, Metadata, Refusal, RequestView
 from ..observation import Odd, Raised
 from .ledger import Ledger
 
-Entries = dict[str, tuple[BlockHash, ...]]
+NOT_ABOUT_ONE_CALL = frozenset(
+    ("SCHED-META-1", "SCHED-TERM-1", "SCHED-TERM-7", "SCHED-RESET-1", "SCHED-TAKE-3")
+)
+"""Clauses whose sentences say nothing of the particular call, so that failing it is better told by itself."""
 
 
 def broken_clause(
@@ -32,6 +35,18 @@ def broken_clause(
     if isinstance(right, Refusal):
         crashed = isinstance(actual, Raised) and not actual.refusal
         return "SCHED-REFUSE-1" if crashed and not right.clause.startswith("WIRE") else right.clause
+    clause = _of_an_allowed_call(profile, ledger, before, call, right, actual)
+    return "SCHED-ACCEPT-1" if isinstance(actual, Raised) and clause in NOT_ABOUT_ONE_CALL else clause
+
+
+def _of_an_allowed_call(
+    profile: Profile,
+    ledger: Ledger,
+    before: SchedulerState,
+    call: Call,
+    right: Result,
+    actual: Result | Raised | Odd,
+) -> str:
     if isinstance(call, BuildConnectorMeta):
         assert isinstance(right, Metadata)
         if isinstance(actual, Metadata):

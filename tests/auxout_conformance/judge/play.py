@@ -8,7 +8,18 @@ from typing import Protocol
 from auxout_spec import calls
 from auxout_spec.calls import BuildConnectorMeta, Call, Exchange
 from auxout_spec.clauses import CLAUSES
-from auxout_spec.engine import EngineConfig, EngineState, Event, Impossible, Land, Tamper, initial, step
+from auxout_spec.engine import (
+    Add,
+    EngineConfig,
+    EngineState,
+    Event,
+    Impossible,
+    Land,
+    Launch,
+    Tamper,
+    initial,
+    step,
+)
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.scheduler import SchedulerState
@@ -20,6 +31,8 @@ from .ledger import Ledger
 from .render import describe_call, describe_outcome
 
 ATOMICITY = frozenset(("SCHED-REFUSE-3", "SCHED-REFUSE-4", "SCHED-REFUSE-5"))
+
+EMPTY_STEP = "SCHED-META-3"
 
 
 class Player(Protocol):
@@ -139,13 +152,30 @@ def play(host: Player, scenario: Scenario, profile: Profile) -> tuple[Play, Fail
 
 
 def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure) -> Failure:
-    """The failure with its true cause: a refused call is to blame only if all is well without that call."""
+    """The failure with its true cause.
+
+    A refused call is to blame only if all is well without that call, and an empty step only if all is well in a step
+    with requests.
+    """
+    if failure.clause == EMPTY_STEP:
+        return _blamed_empty_step(host, scenario, profile, failure)
     if failure.clause not in ATOMICITY:
         return failure
     events = scenario.events[: failure.event]
     without = _without_refusals(config_of(scenario, profile), events)
     try:
         _, same = _played(host, scenario._replace(events=without), profile)
+    except Impossible:
+        return failure
+    return failure if same is None else replace(failure, clause=same.clause)
+
+
+def _blamed_empty_step(host: Player, scenario: Scenario, profile: Profile, failure: Failure) -> Failure:
+    events = scenario.events[: failure.event - 1]
+    name = "X" * (1 + max((len(getattr(event, "request", "")) for event in events), default=0))
+    events = (*events, Add(name, 1), Launch(((name, 1),)))
+    try:
+        _, same = _played(host, scenario._replace(events=events, depth=scenario.depth + 1), profile)
     except Impossible:
         return failure
     return failure if same is None else replace(failure, clause=same.clause)

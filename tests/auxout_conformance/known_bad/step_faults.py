@@ -90,6 +90,19 @@ METADATA_FAULTS = (
             ),
         ),
     ),
+    KnownBad(
+        "start-beyond-prompt-refused",
+        ("SCHED-ACCEPT-1",),
+        "A prompt start beyond the prompt is taken for a mistake of the caller.",
+        (
+            Replace(
+                BUILD,
+                "emit_starts[request_id] = self._emit_start(request_id, request)",
+                "assert request.sampling_params.routed_experts_prompt_start <= request.num_prompt_tokens\n"
+                "emit_starts[request_id] = self._emit_start(request_id, request)",
+            ),
+        ),
+    ),
 )
 
 EMIT_FAULTS = (
