@@ -13,6 +13,7 @@ import sys
 from array import array
 from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import countOf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _kernel
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     """32-bit unsigned little-endian integers, or as they are."""
     HashColumns = tuple[list[str], list[bytes], list[int]]
     """Ids; hashes, joined for each id; bytes per hash."""
-    FlatHashes = tuple[FlatIds, Sequence[bytes], int | Sequence[int]]
-    """The same with one number if all hashes have one length. Data is not joined: it may be long."""
+    FlatHashes = tuple[FlatIds, bytes | Sequence[bytes], int | Sequence[int]]
+    """The same with one number if all hashes have one length, and one buffer if also each id has one hash. Other
+    data is not joined: it may be long."""
 
 _V = TypeVar("_V")
 
@@ -137,14 +139,19 @@ class _Pairs(ItemsView[str, _V]):
 
 
 class EmitStarts(_Columns[int]):
-    """Request -> emit start: ids of a roster beside their positions. Creating one is O(1)."""
+    """Request -> emit start: ids of a roster beside their positions.
 
-    __slots__ = ("_roster", "_starts")
+    Creating one packs the positions, O(n): just computed they are in the processor's cache, and when the metadata
+    is pickled they no longer are.
+    """
 
-    def __init__(self, roster: Roster, starts: Sequence[int]) -> None:
-        """``starts`` is kept, not copied, and must not change."""
+    __slots__ = ("_packed", "_roster", "_starts")
+
+    def __init__(self, roster: Roster, starts: Sequence[int], packed: FlatInts | None = None) -> None:
+        """``starts`` is kept, not copied, and must not change; ``packed`` is what they were unpacked from."""
         self._roster = roster
         self._starts = starts
+        self._packed = _pack_ints(starts) if packed is None else packed
         self._table = None
 
     def walk(self) -> Iterator[tuple[str, int]]:
@@ -162,7 +169,7 @@ class EmitStarts(_Columns[int]):
 
     def pack(self) -> tuple[FlatIds, FlatInts]:
         """Ids and starts, flat."""
-        return self._roster.pack(), _pack_ints(self._starts)
+        return self._roster.pack(), self._packed
 
 
 class NewHashes(_Columns[PackedBlockHashes]):
@@ -192,9 +199,12 @@ class NewHashes(_Columns[PackedBlockHashes]):
 
     def pack(self) -> FlatHashes:
         """Ids, hashes and bytes per hash, flat."""
-        sizes = self._sizes
-        alike = sizes and sizes.count(sizes[0]) == len(sizes)
-        return _pack_ids(self._names), self._data, sizes[0] if alike else sizes
+        data, sizes = self._data, self._sizes
+        size = sizes[0] if sizes else 0
+        if sizes.count(size) != len(sizes):
+            return _pack_ids(self._names), data, sizes
+        single = size > 0 and countOf(map(len, data), size) == len(data)
+        return _pack_ids(self._names), b"".join(data) if single else data, size
 
 
 def _no_hashes() -> dict[str, PackedBlockHashes]:
@@ -235,7 +245,7 @@ def _restore_metadata(
     ids: FlatIds,
     starts: FlatInts,
     names: FlatIds,
-    data: Sequence[bytes],
+    data: bytes | Sequence[bytes],
     sizes: int | Sequence[int],
     *apart: Any,
 ) -> AuxOutputConnectorMetadata:
@@ -249,11 +259,15 @@ def _restore_metadata(
 
 
 def _restore_starts(ids: FlatIds, starts: FlatInts) -> EmitStarts:
-    return EmitStarts(Roster(_unpack_ids(ids), ids), _unpack_ints(starts))
+    return EmitStarts(Roster(_unpack_ids(ids), ids), _unpack_ints(starts), starts)
 
 
-def _restore_hashes(names: FlatIds, data: Sequence[bytes], sizes: int | Sequence[int]) -> NewHashes:
-    return NewHashes(_unpack_ids(names), data, [sizes] * len(data) if isinstance(sizes, int) else sizes)
+def _restore_hashes(names: FlatIds, data: Any, sizes: int | Sequence[int]) -> NewHashes:
+    if isinstance(sizes, int):
+        if isinstance(data, bytes):
+            data = [data[start : start + sizes] for start in range(0, len(data), sizes)]
+        sizes = [sizes] * len(data)
+    return NewHashes(_unpack_ids(names), data, sizes)
 
 
 def _flatten(hashes: Mapping[str, PackedBlockHashes]) -> FlatHashes:

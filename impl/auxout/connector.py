@@ -14,7 +14,7 @@ something up in it (``_wire``).
 
 from __future__ import annotations
 
-from operator import countOf, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from . import _kernel
@@ -46,8 +46,7 @@ __all__ = [
 
 _NUM_RECENT = 4
 """Batches kept. Two or more alternate where pipeline stages take turns."""
-_NUM_EXACT = 64
-"""New hashes of one request up to which each one's length is checked, beyond it their sum (SCHED-HASH-10)."""
+_NOTHING_SENT = (0, b"")
 
 
 class _Batch:
@@ -93,9 +92,8 @@ class AuxOutputSchedulerConnector:
             raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(_EMIT_STARTS)}")
         self._emit_starts = _EMIT_STARTS[profile]
         self._generation = 0
-        # How many hashes of each active request the worker has, and the last of them, b"" if none; same order.
-        self._num_sent: dict[str, int] = {}
-        self._last: dict[str, bytes] = {}
+        # How many hashes of each active request the worker has, and the last of them, b"" if none.
+        self._sent: dict[str, tuple[int, bytes]] = {}
         # Terminal events in order, each with its final hashes joined and the size of one, if any.
         self._ended: dict[str, tuple[bytes, int] | None] = {}
         # Only saves work: the active requests lined up, or None when that is to be done anew.
@@ -186,21 +184,33 @@ class AuxOutputSchedulerConnector:
             ProtocolViolation: SCHED-TERM-8, SCHED-HASH-9, -10: its hash list no longer extends what was sent.
         """
         request_id = request.request_id
-        num_sent = self._num_sent.get(request_id)
-        if num_sent is None:
+        sent = self._sent.get(request_id)
+        if sent is None:
             return
-        last = self._last[request_id]
-        self._ended[request_id] = _pack_unsent(
-            request_id, request.block_hashes, num_sent, last, "SCHED-TERM-8"
-        )
-        del self._num_sent[request_id], self._last[request_id]
+        num_sent, last = sent
+        block_hashes = request.block_hashes
+        unsent = len(block_hashes) - num_sent
+        if not unsent:
+            final = None
+        elif (
+            unsent > 0
+            and num_sent
+            and block_hashes[num_sent - 1] == last
+            and len(data := b"".join(block_hashes[num_sent:]) if unsent > 1 else block_hashes[-1])
+            == unsent * (size := len(last))
+        ):
+            # As _pack_unsent does it, without the call.
+            final = data, size
+        else:
+            final = _pack_unsent(request_id, block_hashes, num_sent, last, "SCHED-TERM-8")
+        self._ended[request_id] = final
+        del self._sent[request_id]
         self._lineup = None
 
     def reset(self) -> None:
         """Start the next generation; forget active requests and undelivered events. O(1) and what is freed."""
         self._generation += 1
-        self._num_sent = {}
-        self._last = {}
+        self._sent = {}
         self._ended = {}
         self._lineup = None
 
@@ -209,8 +219,8 @@ class AuxOutputSchedulerConnector:
 
         Only a session's next turn replaces hashes, and this is how it comes, so that decode steps need not look.
         """
-        num_sent = self._num_sent.get(request.request_id, 0)
-        if num_sent and request.block_hashes[num_sent - 1] != self._last[request.request_id]:
+        num_sent, last = self._sent.get(request.request_id, _NOTHING_SENT)
+        if num_sent and request.block_hashes[num_sent - 1] != last:
             raise _replaced(request.request_id, num_sent)
 
     def _line_up(self, scheduled: Mapping[str, int]) -> tuple[_Lineup, _Batch, Sequence[str]]:
@@ -220,7 +230,7 @@ class AuxOutputSchedulerConnector:
         scheduled requests).
         """
         ids = tuple(scheduled)
-        lineup, active = self._lineup, self._num_sent
+        lineup, active = self._lineup, self._sent
         if lineup is not None:
             for batch in lineup.recent:
                 if batch.names == ids:
@@ -232,8 +242,8 @@ class AuxOutputSchedulerConnector:
         elif not scheduled.keys() <= active.keys():
             starting = [name for name in ids if name not in active]
         if lineup is None or starting:
-            nothing = len(starting)
-            num_sent, last = [*active.values(), *[0] * nothing], [*self._last.values(), *[b""] * nothing]
+            sent = [*active.values(), *[_NOTHING_SENT] * len(starting)]
+            num_sent, last = [num for num, _ in sent], [newest for _, newest in sent]
             recent = [] if lineup is None else lineup.recent
             lineup = _Lineup((*names, *starting), num_sent, last, recent)
         return lineup, lineup.everyone if lineup.everyone.names == ids else _Batch(ids), starting
@@ -246,13 +256,13 @@ class AuxOutputSchedulerConnector:
         progress: list[tuple[int, str, int, bytes]],
     ) -> None:
         """Count requests as active and hashes as sent. O(both)."""
-        active, last = self._num_sent, self._last
+        active = self._sent
         for name in starting:
-            active[name] = 0
-            last[name] = b""
+            active[name] = _NOTHING_SENT
         for index, name, num_hashes, newest in progress:
-            lineup.num_sent[index] = active[name] = num_hashes
-            lineup.last[index] = last[name] = newest
+            active[name] = num_hashes, newest
+            lineup.num_sent[index] = num_hashes
+            lineup.last[index] = newest
         if batch not in lineup.recent:
             lineup.recent = [batch, *lineup.recent[: _NUM_RECENT - 1]]
         self._lineup = lineup
@@ -279,17 +289,16 @@ class AuxOutputSchedulerConnector:
         Raises:
             RuntimeError: one does not hold.
         """
-        active, last = self._num_sent, self._last
+        active = self._sent
         _require(self._ended.keys().isdisjoint(active), "a request is active and ended")
-        _require(list(active) == list(last), "counts and last hashes are not of the same requests")
-        for name, num_sent in active.items():
+        for name, (num_sent, last) in active.items():
             _require(num_sent >= 0, f"{name} has a negative count")
-            _require((num_sent == 0) == (last[name] == b""), f"{name}: count and last hash do not agree")
+            _require((num_sent == 0) == (last == b""), f"{name}: count and last hash do not agree")
         lineup = self._lineup
         if lineup is not None:
-            sent = tuple(active), list(active.values()), list(last.values())
-            lined_up = lineup.everyone.names, lineup.num_sent, lineup.last
-            _require(lined_up == sent, "the lineup is not the active requests")
+            lined_up = list(zip(lineup.num_sent, lineup.last, strict=True))
+            same = lineup.everyone.names == tuple(active) and lined_up == list(active.values())
+            _require(same, "the lineup is not the active requests")
             for batch in lineup.recent:
                 _require(active.keys() >= set(batch.names), "a request of a recent batch is not active")
 
@@ -390,28 +399,23 @@ def _pack_unsent(
 ) -> tuple[bytes, int] | None:
     """The hashes that the worker lacks, joined, and the size of one; None if there are none. O(their number).
 
-    A hash stands for its whole prefix, so the last hash sent is enough to notice a replaced history.
+    A hash stands for its whole prefix, so the last hash sent is enough to notice a replaced history; the total
+    length notices hashes of another length (SCHED-HASH-10).
     """
     unsent = len(block_hashes) - num_sent  # _kernel.num_unsent
-    if unsent < 0:
+    if unsent <= 0:
+        if not unsent:
+            return None
         problem = f"has hashes [0, {len(block_hashes)}), but [0, {num_sent}) were sent"
         raise ProtocolViolation(shrunk, request_id, problem)
-    if not unsent:
-        return None
-    if num_sent:
-        if block_hashes[num_sent - 1] != last:
-            raise _replaced(request_id, num_sent)
-        block_hashes = block_hashes[num_sent:]
-    data, size = b"".join(block_hashes), len(last) or len(block_hashes[0])
-    if (
-        len(data) != unsent * size
-        or len(block_hashes[0]) != size
-        or not size
-        or (unsent <= _NUM_EXACT and countOf(map(len, block_hashes), size) != unsent)
-    ):
-        problem = f"hashes [{num_sent}, {num_sent + unsent}) are not all of one length above 0"
-        raise ProtocolViolation("SCHED-HASH-10", request_id, problem)
-    return data, size
+    if num_sent and block_hashes[num_sent - 1] != last:
+        raise _replaced(request_id, num_sent)
+    size = len(last) or len(block_hashes[0])
+    data = b"".join(block_hashes[num_sent:]) if unsent > 1 else block_hashes[-1]
+    if len(data) == unsent * size and size:
+        return data, size
+    problem = f"hashes [{num_sent}, {num_sent + unsent}) are not all of one length above 0"
+    raise ProtocolViolation("SCHED-HASH-10", request_id, problem)
 
 
 def _replaced(request_id: str, num_sent: int) -> ProtocolViolation:

@@ -29,8 +29,10 @@ CASES = {
     **{f"decode, one ends and one starts, {n} requests": turnover(n) for n in SIZES},
     "prefill, 16 requests, 2048 hashes each": prefill(16, 2048),
     "take_output, 1024 requests": take_output(1024),
-    "request_finished, 16 requests, 8k tokens": request_finished(16, 8192),
-    "request_finished, 16 requests, 32k tokens": request_finished(16, 32768),
+    "request_finished, 256 requests, no hash unsent": request_finished(256, 8192, 0),
+    "request_finished, 256 requests, 1 hash unsent": request_finished(256, 8192, 1),
+    "request_finished, 16 requests, 256 hashes unsent": request_finished(16, 8192, 256),
+    "request_finished, 16 requests, 1024 hashes unsent": request_finished(16, 32768, 1024),
     **{f"pickle, {n} requests": dumps(n) for n in SIZES},
     **{f"unpickle and read, {n} requests": loads(n) for n in SIZES},
 }

@@ -193,11 +193,11 @@ def take_output(num_requests: int) -> Workload:
     return rounds
 
 
-def request_finished(num_requests: int, num_tokens: int) -> Workload:
-    """Ending requests of which no hash was sent but the first half."""
+def request_finished(num_requests: int, num_tokens: int, num_unsent: int) -> Workload:
+    """Ending requests of which the last hashes were not sent."""
 
     def rounds(modules: Sequence[ModuleType]) -> Iterator[Round]:
-        half = num_tokens // 2 // BLOCK_SIZE
+        num_sent = num_tokens // BLOCK_SIZE - num_unsent
         requests = {f"f{i}": Request(f"f{i}", num_tokens) for i in range(num_requests)}
         whole = {name: list(request.block_hashes) for name, request in requests.items()}
         output = SimpleNamespace(num_scheduled_tokens=dict.fromkeys(requests, num_tokens))
@@ -210,11 +210,11 @@ def request_finished(num_requests: int, num_tokens: int) -> Workload:
         while True:
             connectors = [module.AuxOutputSchedulerConnector() for module in modules]
             for request in ending:
-                del request.block_hashes[half:]
+                del request.block_hashes[num_sent:]
             for connector in connectors:
                 connector.build_connector_meta(output, requests)
             for name, request in requests.items():
-                request.block_hashes.extend(whole[name][half:])
+                request.block_hashes.extend(whole[name][num_sent:])
             yield Round(
                 [lambda connector=each: end_all(connector) for each in connectors],
                 lambda: _look_at_hashes(ending),

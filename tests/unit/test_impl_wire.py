@@ -83,6 +83,6 @@ def test_a_batch_is_joined_once() -> None:
 def test_the_invariant_check_can_fail() -> None:
     connector = AuxOutputSchedulerConnector()
     connector._check()
-    connector._num_sent["A"], connector._last["A"] = 1, b""
+    connector._sent["A"] = 1, b""
     with pytest.raises(RuntimeError, match="count and last hash"):
         connector._check()
