@@ -1,7 +1,8 @@
-"""The scheduler connector in plain Python: short, slow where that is clearer, and meant to be read.
+"""Scheduler connector and worker core in plain Python: short, slow where that is clearer, and meant to be read.
 
-A drop-in for ``vllm.distributed.aux_output_connector.connector``. It is the measure for everything faster, so
-it follows the protocol sentence by sentence; clause ids such as ``SCHED-HASH-8`` name the sentences.
+A drop-in for ``vllm.distributed.aux_output_connector.connector``, and what a worker connector does between
+devices and engine. It is the measure for everything faster, so it follows the protocol sentence by sentence;
+clause ids such as ``SCHED-HASH-8`` name the sentences.
 """
 
 from .connector import (

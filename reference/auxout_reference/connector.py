@@ -89,10 +89,12 @@ class AuxRequestOutput:
     Attributes:
         token_start: position of the first row.
         rows: ``(num_rows, num_layers, top_k)`` logical expert ids, ``uint8`` or ``uint16``.
+        error: why the request failed in a worker that fails requests and not the engine; then without rows.
     """
 
     token_start: int
     rows: NDArray[Any]
+    error: str | None = None
 
 
 class Sent(NamedTuple):

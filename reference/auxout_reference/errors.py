@@ -11,16 +11,17 @@ class ProtocolViolation(AssertionError):
 
     Attributes:
         clause: id of the clause that was broken, such as ``"SCHED-TAKE-7"``.
-        request_id: the request it is about; None for a wire value, which knows no request.
+        request_id: the request it is about; None where it is about none.
+        what: what is wrong, in words.
     """
 
     def __init__(self, clause: str, request_id: str | None, what: str) -> None:
         super().__init__(clause, request_id, what)
         self.clause = clause
         self.request_id = request_id
-        self._what = what
+        self.what = what
 
     def __str__(self) -> str:
         """Request, what is wrong with it, and the clause."""
-        subject = "packed block hashes" if self.request_id is None else f"request {self.request_id}"
-        return f"{subject}: {self._what} [{self.clause}]"
+        subject = "" if self.request_id is None else f"request {self.request_id}: "
+        return f"{subject}{self.what} [{self.clause}]"

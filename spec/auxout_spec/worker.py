@@ -12,6 +12,7 @@ legal where earlier steps had scheduled that far, and attaches at the cursor. Ro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from . import kernel, store
@@ -91,8 +92,8 @@ def begin_step(limits: Limits, state: WorkerState, metadata: Metadata) -> tuple[
         retain += [(metadata.generation, block_hash) for block_hash in hashes]
     for request_id in metadata.finished_requests:
         requests[request_id] = requests[request_id]._replace(finished=True)
-    objects = _publish(metadata.generation, requests)
-    ended = [name for name, request in requests.items() if request.finished and not request.num_in_flight]
+    objects = _publish(metadata.generation, requests, tuple(requests))
+    ended = [name for name in metadata.finished_requests if not requests[name].num_in_flight]
     release += [key for name in ended for key in _keys_backwards(metadata.generation, requests[name])]
     written = store.put(state.store, limits.capacity, objects, tuple(retain), tuple(release))
     if isinstance(written, Refusal):
@@ -132,7 +133,7 @@ def process_output(
         if isinstance(captured, Refusal):
             return state, captured
         requests[part.request_id] = captured
-    objects = _publish(state.generation, requests)
+    objects = _publish(state.generation, requests, [part.request_id for part in parts])
     held = store.put(state.store, limits.capacity, objects)
     if isinstance(held, Refusal):
         return state, held
@@ -201,10 +202,17 @@ def _capture(limits: Limits, request: WorkerRequest, part: Part) -> WorkerReques
     )
 
 
-def _publish(generation: int, requests: _Requests) -> tuple[tuple[Key, Block], ...]:
-    """Take full blocks whose key has arrived out of the requests, as objects to write (WORK-PUBLISH-1)."""
+def _publish(
+    generation: int, requests: _Requests, order: Iterable[RequestId]
+) -> tuple[tuple[Key, Block], ...]:
+    """Take full blocks whose key has arrived out of the requests, as objects to write (WORK-PUBLISH-1).
+
+    Args:
+        order: whose come first: of two requests that computed a block in one step, the first one's rows stay.
+    """
     objects: list[tuple[Key, Block]] = []
-    for request_id, request in requests.items():
+    for request_id in order:
+        request = requests[request_id]
         ready = [(block, rows) for block, rows in request.pending if block < len(request.keys)]
         if ready:
             objects += [((generation, request.keys[block]), rows) for block, rows in ready]
