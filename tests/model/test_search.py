@@ -41,6 +41,18 @@ STEPS = Menu(
 )
 MANY = Menu((Add("A", 3, max_tokens=3), Add("B", 3)), aborts=1, preemptions=1, stops=True)
 SESSION = Menu((Add("A", 3, session=True, max_tokens=1),), chunks=(Chunk("A", 1), Chunk("A", 2)))
+SHARED = Menu(
+    (Add("A", 3, max_tokens=2, text="T"), Add("B", 5, max_tokens=1, text="T")),
+    prefill_chunks=(2,),
+    preemptions=1,
+    evictions=1,
+    skips_hits=True,
+)
+SHARED_RESET = Menu(
+    (Add("A", 4, max_tokens=1, text="T"), Add("B", 4, max_tokens=1, text="T"), Add("C", 2, max_tokens=1)),
+    resets=(Reset(running=True, weights=True),),
+    drained_resets=True,
+)
 MODELS = [
     Model("one", "", ONE),
     Model("two", "", TWO),
@@ -51,6 +63,8 @@ MODELS = [
     Model("session", "", SESSION, profile="0.31", depth=1),
     Model("id again", "", Menu((Add("A", 2, max_tokens=1), Add("B", 2), Add("A", 3, max_tokens=1)))),
     Model("abort and reset", "", TWO._replace(aborts=1, resets=(Reset(),))),
+    Model("shared text", "", SHARED, depth=1),
+    Model("shared text and resets", "", SHARED_RESET, depth=1),
 ]
 
 
@@ -69,12 +83,12 @@ def test_requests_stepped_one_by_one_reach_the_same_states(model: Model) -> None
     assert one_by_one.witnesses == whole.witnesses
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 4])
+@pytest.mark.parametrize("number", [0, 1, 2, 4, 9])
 def test_lanes_put_together_are_those_states(number: int) -> None:
     model = MODELS[number]
     lanes, seen = Lanes(model), set[Hashable]()
     for state in reachable(lanes):
-        _, _, left = cast("State", state)
+        *_, left = cast("State", state)
         seen.add(WholeState(lanes.engine(state), lanes.lefts.values[left]))
     assert seen == set(reachable(Whole(model)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -15,7 +16,7 @@ from ..worker import WorkerRequest, WorkerState
 from .canonical import Names
 
 NAME = "A"
-"""The id under which every lane is stepped, so that requests that are alike have equal lanes."""
+"""The id under which lanes with private texts are stepped, so that requests that are alike have equal lanes."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -46,53 +47,66 @@ class Shared(NamedTuple):
     paused: bool = False
 
 
-class Lane(NamedTuple):
-    """Everything that belongs to one request id."""
+class Pool(NamedTuple):
+    """The blocks of rows that requests with a common text find: resident KV, and the store's objects."""
 
+    resident: tuple[Block, ...] = ()
+    objects: tuple[tuple[Key, Object], ...] = ()
+
+
+class Lane(NamedTuple):
+    """Everything that belongs to one request id; the store's references follow from the worker's (STORE-REF-1)."""
+
+    name: RequestId = NAME
     request: EngineRequest | None = None
     entries: tuple[Entry | None, ...] = ()
     """Its part of each step in flight."""
     activations: tuple[Activation, ...] = ()
-    resident: tuple[Block, ...] = ()
     preempted: bool = False
     sent: Sent | None = None
     ended: tuple[BlockHash, ...] | None = None
     worker: WorkerRequest | None = None
-    objects: tuple[tuple[Key, Object], ...] = ()
-    references: tuple[tuple[Key, int], ...] = ()
+    own: Pool = Pool()
+    """The blocks of its text, if that is its own."""
 
 
-def assembled(shared: Shared, lanes: Sequence[tuple[RequestId, Lane]]) -> EngineState:
-    """The state of some lanes, in canonical form if ids are sorted and each lane is."""
+def assembled(shared: Shared, lanes: Sequence[Lane], pool: Pool) -> EngineState:
+    """The state of some lanes, in canonical form if they are sorted by name and each is.
+
+    Args:
+        pool: the blocks that belong to none of them.
+    """
     steps = tuple(
-        Step(generation, tuple(entry for _, lane in lanes if (entry := lane.entries[at]) is not None))
+        Step(generation, tuple(entry for lane in lanes if (entry := lane.entries[at]) is not None))
         for at, generation in enumerate(shared.steps)
     )
     return EngineState(
         SchedulerState(
             shared.generation,
-            tuple((name, lane.sent) for name, lane in lanes if lane.sent is not None),
-            tuple((name, lane.ended) for name, lane in lanes if lane.ended is not None),
+            tuple((lane.name, lane.sent) for lane in lanes if lane.sent is not None),
+            tuple((lane.name, lane.ended) for lane in lanes if lane.ended is not None),
         ),
-        tuple(lane.request for _, lane in lanes if lane.request is not None),
+        tuple(lane.request for lane in lanes if lane.request is not None),
         steps,
-        tuple(activation for _, lane in lanes for activation in lane.activations),
-        tuple(sorted(block for _, lane in lanes for block in lane.resident)),
+        tuple(activation for lane in lanes for activation in lane.activations),
+        tuple(sorted(block for part in (pool, *(lane.own for lane in lanes)) for block in part.resident)),
         shared.num_weight_updates,
         shared.paused,
-        frozenset(name for name, lane in lanes if lane.preempted),
-        worker=_worker(shared, lanes, steps),
+        frozenset(lane.name for lane in lanes if lane.preempted),
+        worker=_worker(shared, lanes, pool, steps),
     )
 
 
-def _worker(shared: Shared, lanes: Sequence[tuple[RequestId, Lane]], steps: tuple[Step, ...]) -> WorkerState:
+def _worker(shared: Shared, lanes: Sequence[Lane], pool: Pool, steps: tuple[Step, ...]) -> WorkerState:
+    requests = tuple((lane.name, lane.worker) for lane in lanes if lane.worker is not None)
+    references = Counter((shared.worker_generation, key) for _, kept in requests for key in kept.keys)
     return WorkerState(
         shared.worker_generation,
-        tuple((name, lane.worker) for name, lane in lanes if lane.worker is not None),
+        requests,
         tuple(tuple(entry.request_id for entry in step.entries) for step in steps),
         StoreState(
-            tuple(sorted(item for _, lane in lanes for item in lane.objects)),
-            tuple(sorted(item for _, lane in lanes for item in lane.references)),
+            tuple(sorted(item for part in (pool, *(lane.own for lane in lanes)) for item in part.objects)),
+            tuple(sorted(references.items())),
         ),
     )
 
@@ -108,56 +122,51 @@ def shared_part(engine: EngineState) -> Shared:
     )
 
 
-def split(engine: EngineState) -> tuple[Shared, Lane]:
-    """A state with one request id, taken apart."""
-    return shared_part(engine), _lane(engine, NAME, engine.resident, engine.worker.store)
+def pool_of(engine: EngineState) -> Pool:
+    """All blocks of a state."""
+    return Pool(engine.resident, engine.worker.store.objects)
 
 
-def split_all(engine: EngineState, ids: Sequence[RequestId], names: Names) -> tuple[Shared, tuple[Lane, ...]]:
-    """A state taken apart, each lane under the common name."""
-    store = engine.worker.store
-    owner = {block_hash: tokens[-1][0].rstrip("'") for block_hash, tokens in names.tokens.items()}
-    lanes: list[Lane] = []
-    for name in ids:
-        own = StoreState(
-            tuple(item for item in store.objects if owner[item[0][1]] == name),
-            tuple(item for item in store.references if owner[item[0][1]] == name),
-        )
-        resident = tuple(block for block in engine.resident if owner[block.block_hash] == name)
-        lanes.append(renamed_lane(names, _lane(engine, name, resident, own), {name: NAME}))
-    return shared_part(engine), tuple(lanes)
-
-
-def renamed_lane(names: Names, lane: Lane, exchanged: Mapping[RequestId, RequestId]) -> Lane:
-    """A lane under another name."""
-    other: Lane = names.renamed(lane, exchanged)
-    return other._replace(
-        resident=tuple(sorted(other.resident)),
-        objects=tuple(sorted(other.objects)),
-        references=tuple(sorted(other.references)),
-    )
-
-
-def extended(shared: Shared, lane: Lane) -> tuple[Shared, Lane]:
-    """A lane beside which a step of others was launched."""
-    return shared._replace(steps=(*shared.steps, shared.generation)), lane._replace(
-        entries=(*lane.entries, None)
-    )
-
-
-def _lane(engine: EngineState, name: RequestId, resident: tuple[Block, ...], store: StoreState) -> Lane:
+def lane_of(engine: EngineState, name: RequestId) -> Lane:
+    """What belongs to a request id, blocks apart."""
     return Lane(
+        name,
         engine.request(name),
         tuple(
             next((entry for entry in step.entries if entry.request_id == name), None)
             for step in engine.in_flight
         ),
         tuple(activation for activation in engine.activations if activation.request_id == name),
-        resident,
         name in engine.preempted,
         dict(engine.connector.active).get(name),
         dict(engine.connector.ended).get(name),
         dict(engine.worker.requests).get(name),
-        store.objects,
-        store.references,
+    )
+
+
+def private_lanes(engine: EngineState, ids: Sequence[RequestId], names: Names) -> tuple[Lane, ...]:
+    """The lanes of a state whose requests have texts of their own, each under the common name."""
+    resident, objects = pool_of(engine)
+    owner = {block_hash: tokens[-1][0].rstrip("'") for block_hash, tokens in names.tokens.items()}
+    lanes: list[Lane] = []
+    for name in ids:
+        own = Pool(
+            tuple(block for block in resident if owner[block.block_hash] == name),
+            tuple(item for item in objects if owner[item[0][1]] == name),
+        )
+        lanes.append(renamed_lane(names, lane_of(engine, name)._replace(own=own), {name: NAME}))
+    return tuple(lanes)
+
+
+def renamed_lane(names: Names, lane: Lane, exchanged: Mapping[RequestId, RequestId]) -> Lane:
+    """A lane under another name."""
+    other: Lane = names.renamed(lane, exchanged)
+    resident, objects = other.own
+    return other._replace(own=Pool(tuple(sorted(resident)), tuple(sorted(objects))))
+
+
+def extended(shared: Shared, lane: Lane) -> tuple[Shared, Lane]:
+    """A lane beside which a step of others was launched."""
+    return shared._replace(steps=(*shared.steps, shared.generation)), lane._replace(
+        entries=(*lane.entries, None)
     )

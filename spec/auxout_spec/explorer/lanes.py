@@ -1,10 +1,14 @@
-"""Requests that share nothing, each stepped by itself: the same search, many times faster.
+"""Each request stepped by itself: the same search, many times faster.
 
-Two requests with texts of their own meet only in the scheduler's step and in what an event asks of all of them.
-So the state is taken apart into a *lane* per request id and what they share, and the spec's own ``step`` is applied
-to each lane, with a launch or landing reduced to its part. That was done before for nearly every lane of nearly
-every state, so it is remembered. If the lanes agree on the shared part, together they are the state that follows;
-if they do not (a reset that one request's KV makes fail), the state is put together and stepped in one piece.
+Requests meet in the scheduler's step, in what an event asks of all of them, and, where they have a common text, in
+the blocks they find. So the state is taken apart into a *lane* per request id, a *pool* of blocks and what else they
+share, and the spec's own ``step`` is applied to one lane after the other, with a launch or landing reduced to its
+part. That was done before for nearly every lane of nearly every state, so it is remembered. If the lanes agree on
+the shared part, together they are the state that follows.
+
+If they do not (a reset that one request's KV makes fail), if an event asks for all requests at once, or if something
+is refused, the state is put together and stepped in one piece. A store that may evict has an order of objects that
+one lane after the other would change: its models are always stepped whole.
 
 What this relies on, that no event reads or changes another lane, is checked by comparing with ``Whole``.
 """
@@ -17,20 +21,32 @@ from typing import NamedTuple, cast
 from ..engine import EngineState, Event
 from .canonical import Names
 from .choices import Choice, Options, choices, event_of, options_of
-from .lane import NAME, Lane, Numbered, Shared, assembled, extended, renamed_lane, split, split_all
+from .lane import (
+    NAME,
+    Lane,
+    Numbered,
+    Pool,
+    Shared,
+    assembled,
+    extended,
+    lane_of,
+    pool_of,
+    private_lanes,
+    renamed_lane,
+    shared_part,
+)
 from .model import Left, Model, whole_menu
 from .properties import Broken
 from .system import Move, is_drained, take
 
 
 class Local(NamedTuple):
-    """What an event makes of one lane; numbers of the shared part and of the lane after it."""
+    """What an event makes of one lane: numbers of the shared part, the lane and the pool after it."""
 
     shared: int
     lane: int
+    pool: int
     witnesses: int
-    clean: bool
-    """It is possible and breaks nothing."""
 
 
 class Merged(NamedTuple):
@@ -38,6 +54,7 @@ class Merged(NamedTuple):
 
     shared: int
     lanes: tuple[int, ...]
+    pool: int
     witnesses: int
     broken: Broken | None = None
 
@@ -58,21 +75,29 @@ class Listed(NamedTuple):
 
 
 class Table:
-    """Everything that becomes of one lane beside one shared part, as far as it was asked for."""
+    """Everything that becomes of one lane beside one shared part and one pool, as far as it was asked for."""
 
-    def __init__(self, model: Model, shared: Shared, lane: Lane, shapes: Numbered[Options]) -> None:
-        self.shared, self.lane = shared, lane
-        self.engine = assembled(shared, ((NAME, lane),))
+    def __init__(
+        self,
+        model: Model,
+        parts: tuple[Shared, Lane, Pool],
+        numbers: tuple[int, int, int],
+        shapes: Numbered[Options],
+    ) -> None:
+        self.shared, self.lane, pool = parts
+        self.numbers, self.pool = numbers, numbers[-1]
+        self.engine = assembled(self.shared, (self.lane,), pool)
         self.drained = is_drained(self.engine)
-        self.options = options_of(model, self.engine, NAME)._replace(
-            resident=bool(lane.resident), untouched=lane._replace(entries=()) == Lane()
+        self.options = options_of(model, self.engine, self.lane.name)._replace(
+            resident=bool(self.engine.resident),
+            untouched=self.lane._replace(entries=()) == Lane(self.lane.name),
         )
         self.shape = shapes.number(self.options)
-        self.found: dict[Key, Local] = {}
+        self.found: dict[Key, Local | None] = {}
 
 
-State = tuple[int, tuple[int, ...], int]
-"""Numbers of the shared part, of every lane, and of what is left of the menu."""
+State = tuple[int, tuple[int, ...], int, int]
+"""Numbers of the shared part, of every lane, of the pool, and of what is left of the menu."""
 _OF_ONE = frozenset({"add", "abort", "preempt", "chunk", "end"})
 """Choices that concern one request id."""
 _OF_EACH = frozenset({"launch", "land"})
@@ -87,34 +112,36 @@ class Lanes:
         self.names = Names(model.block_size)
         self.shared: Numbered[Shared] = Numbered()
         self.lanes: Numbered[Lane] = Numbered()
+        self.pools: Numbered[Pool] = Numbered()
         self.lefts: Numbered[Left] = Numbered()
         self.shapes: Numbered[Options] = Numbered()
-        self.tables: dict[tuple[int, int], Table] = {}
+        self.tables: dict[tuple[int, int, int], Table] = {}
         self.listed: dict[tuple[int, ...], tuple[Listed, ...]] = {}
         self.named: dict[tuple[Lane, str], Lane] = {}
 
     def start(self) -> State:
         """Where every trace begins."""
-        empty = self.lanes.number(Lane())
+        names = (NAME,) * len(self.model.ids) if self.model.private else self.model.ids
+        lanes = tuple(self.lanes.number(Lane(name)) for name in names)
         left = self.lefts.number(whole_menu(self.model.menu))
-        return self.shared.number(Shared()), (empty,) * len(self.model.ids), left
+        return self.shared.number(Shared()), lanes, self.pools.number(Pool()), left
 
     def moves(self, state: Hashable) -> Iterator[Move]:
         """Everything that may happen in a state, in a fixed order."""
-        shared, lanes, left = cast("State", state)
-        tables = [self._table(shared, lane) for lane in lanes]
+        shared, lanes, pool, left = cast("State", state)
+        tables = [self._table(shared, lane, pool) for lane in lanes]
         for listed in self._choices(left, tables):
             merged = self._merged(listed, lanes, tables)
             if merged is not None:
-                after_shared, after, witnesses, broken = merged
+                after_shared, after, after_pool, witnesses, broken = merged
                 if self.model.symmetric:
                     after = tuple(sorted(after))
-                yield Move(listed.choice, (after_shared, after, listed.left), broken, witnesses)
+                yield Move(listed.choice, (after_shared, after, after_pool, listed.left), broken, witnesses)
 
     def drained(self, state: Hashable) -> bool:
         """Whether everything that arrived has ended and nothing is under way."""
-        shared, lanes, _ = cast("State", state)
-        return all(self._table(shared, lane).drained for lane in lanes)
+        shared, lanes, pool, _ = cast("State", state)
+        return all(self._table(shared, lane, pool).drained for lane in lanes)
 
     def encoded(self, state: Hashable) -> bytes:
         """A state as bytes: equal for equal states only."""
@@ -122,16 +149,16 @@ class Lanes:
 
     def engine(self, state: Hashable) -> EngineState:
         """The state put together."""
-        shared, lanes, _ = cast("State", state)
-        return self._in_one_piece([self._table(shared, lane) for lane in lanes], self.model.ids)
+        shared, lanes, pool, _ = cast("State", state)
+        return self._in_one_piece([self._table(shared, lane, pool) for lane in lanes], self.model.ids)
 
     def events(self, taken: Sequence[Choice]) -> tuple[Event, ...]:
         """The engine events of a trace from the start; where ids are interchangeable, those of one such trace."""
-        shared, lanes, _ = self.start()
+        shared, lanes, pool, _ = self.start()
         ids = self.model.ids
         events: list[Event] = []
         for choice in taken:
-            tables = [self._table(shared, lane) for lane in lanes]
+            tables = [self._table(shared, lane, pool) for lane in lanes]
             given = [table.options for table in tables]
             events.append(event_of(self.model.menu, ids, choice, given))
             merged = self._merged(self._listed(choice), lanes, tables)
@@ -140,7 +167,8 @@ class Lanes:
             if self.model.symmetric and merged.lanes:
                 order = sorted(order, key=merged.lanes.__getitem__)
                 ids = tuple(ids[lane] for lane in order)
-            shared, lanes = merged.shared, tuple(merged.lanes[lane] for lane in order if merged.lanes)
+            shared, pool = merged.shared, merged.pool
+            lanes = tuple(merged.lanes[lane] for lane in order if merged.lanes)
         return tuple(events)
 
     def _choices(self, left: int, tables: list[Table]) -> tuple[Listed, ...]:
@@ -167,57 +195,80 @@ class Lanes:
         """What a choice makes of the state; None if it is impossible."""
         _, _, keys, lane = listed
         if lane >= 0:
-            shared, after, witnesses, clean = self._local(tables[lane], keys[0])
-            if clean:
-                return Merged(shared, (*lanes[:lane], after, *lanes[lane + 1 :]), witnesses)
-            return self._stepped_whole(listed.choice, lanes, tables)
-        together: list[int] = []
-        agreed, met = None, 0
-        for table, key in zip(tables, keys, strict=True):
-            shared, after, witnesses, clean = table.found.get(key) or self._local(table, key)
-            if not clean or (agreed is not None and shared != agreed):
+            local = self._local(tables[lane], keys[0])
+            if local is None:
                 return self._stepped_whole(listed.choice, lanes, tables)
-            agreed = shared
+            shared, after, pool, witnesses = local
+            return Merged(shared, (*lanes[:lane], after, *lanes[lane + 1 :]), pool, witnesses)
+        together: list[int] = []
+        agreed, pool, met = None, tables[0].pool, 0
+        for table, key in zip(tables, keys, strict=True):
+            local = self._local(table if pool == table.pool else self._beside(table, pool, key), key)
+            if local is None or (agreed is not None and local[0] != agreed):
+                return self._stepped_whole(listed.choice, lanes, tables)
+            agreed, after, pool, witnesses = local
             met |= witnesses
             together.append(after)
         assert agreed is not None  # there is a lane
-        return Merged(agreed, tuple(together), met)
+        return Merged(agreed, tuple(together), pool, met)
 
-    def _table(self, shared: int, lane: int) -> Table:
-        table = self.tables.get((shared, lane))
+    def _table(self, shared: int, lane: int, pool: int) -> Table:
+        numbers = shared, lane, pool
+        table = self.tables.get(numbers)
         if table is None:
-            table = Table(self.model, self.shared.values[shared], self.lanes.values[lane], self.shapes)
-            self.tables[shared, lane] = table
+            parts = self.shared.values[shared], self.lanes.values[lane], self.pools.values[pool]
+            table = self.tables[numbers] = Table(self.model, parts, numbers, self.shapes)
         return table
 
-    def _local(self, table: Table, key: Key) -> Local:
-        """What a choice makes of one lane, computed once."""
-        local = table.found.get(key)
-        if local is None:
-            local = table.found[key] = self._stepped(table, *key)
+    def _beside(self, table: Table, pool: int, key: Key) -> Table | None:
+        """A lane's table when an earlier lane has changed the pool; None if it must not see that.
+
+        Requests are all admitted before any is computed, so none hits what the same step computes.
+        """
+        kind, pick = key
+        if kind == "launch" and pick and not table.options.running:
+            return None
+        shared, lane, _ = table.numbers
+        return self._table(shared, lane, pool)
+
+    def _local(self, table: Table | None, key: Key) -> Local | None:
+        """What a choice makes of one lane, computed once; None if only the whole state tells."""
+        if table is None:
+            return None
+        if key in table.found:
+            return table.found[key]
+        local = table.found[key] = self._stepped(table, *key)
         return local
 
-    def _stepped(self, table: Table, kind: str, pick: int) -> Local:
+    def _stepped(self, table: Table, kind: str, pick: int) -> Local | None:
         """What a choice makes of one lane, by the spec's ``step``."""
+        private, name = self.model.private, table.lane.name
+        if kind == "evict" and not private:
+            return None  # another lane may hold the blocks
         picks = (pick,) if kind not in _OF_ONE else (0, pick)
         others = kind == "launch" and not pick
         local = Choice("empty" if others else kind, picks, self.lefts.values[0])
-        taken = take(self.model, table.engine, event_of(self.model.menu, (NAME,), local, (table.options,)))
+        taken = take(self.model, table.engine, event_of(self.model.menu, (name,), local, (table.options,)))
         if taken is None or taken[1] is not None:
-            return Local(-1, -1, 0, clean=False)
+            return None
         after, _, witnesses = taken
         self.names.learn(after)
-        shared, lane = split(after)
+        shared, lane, pool = shared_part(after), lane_of(after, name), pool_of(after)
+        if private:
+            lane, pool = lane._replace(own=pool), Pool()
         if others:
             shared, lane = extended(shared, lane)
-        return Local(self.shared.number(shared), self.lanes.number(lane), witnesses, clean=True)
+        numbers = self.shared.number(shared), self.lanes.number(lane), self.pools.number(pool)
+        return Local(*numbers, witnesses)
 
     def _in_one_piece(self, tables: list[Table], ids: Sequence[str]) -> EngineState:
-        lanes = [(name, self._named(table.lane, name)) for name, table in zip(ids, tables, strict=True)]
-        return assembled(tables[0].shared, lanes)
+        lanes = [self._named(table.lane, name) for name, table in zip(ids, tables, strict=True)]
+        return assembled(tables[0].shared, lanes, self.pools.values[tables[0].pool])
 
     def _named(self, lane: Lane, name: str) -> Lane:
         """A lane under the name of its request."""
+        if lane.name == name:
+            return lane
         named = self.named.get((lane, name))
         if named is None:
             named = self.named[lane, name] = renamed_lane(self.names, lane, {NAME: name})
@@ -231,9 +282,16 @@ class Lanes:
         if taken is None:
             return None
         after, broken, witnesses = taken
+        shared, _, pool = tables[0].numbers
         if broken is not None:
-            return Merged(-1, (), witnesses, broken)
+            return Merged(-1, (), -1, witnesses, broken)
         if after == engine:
-            return Merged(self.shared.number(tables[0].shared), lanes, witnesses)
-        shared, parts = split_all(after, self.model.ids, self.names)
-        return Merged(self.shared.number(shared), tuple(map(self.lanes.number, parts)), witnesses)
+            return Merged(shared, lanes, pool, witnesses)
+        if self.model.private:
+            parts = private_lanes(after, self.model.ids, self.names)
+        else:
+            parts = tuple(lane_of(after, name) for name in self.model.ids)
+            pool = self.pools.number(pool_of(after))
+        return Merged(
+            self.shared.number(shared_part(after)), tuple(map(self.lanes.number, parts)), pool, witnesses
+        )

@@ -65,7 +65,7 @@ class ModelFields(NamedTuple):
     symmetric: bool = False
     """Requests that arrive alike are interchangeable: states that differ in their names only are one."""
     whole: bool = False
-    """Take the state as one piece, although its requests are independent of each other (see ``lanes``)."""
+    """Take the state as one piece, although each request could be stepped by itself (see ``lanes``)."""
     progress: bool = False
     """Check too that from every state everything can end."""
     nightly: bool = False
@@ -93,10 +93,14 @@ class Model(ModelFields):
         return self.capacity < UNBOUNDED
 
     @cached_property
+    def private(self) -> bool:
+        """Whether each request has a text of its own, so that no rows and no KV are shared."""
+        return not any(add.text for add in self.menu.adds)
+
+    @cached_property
     def separable(self) -> bool:
-        """Whether requests share neither text nor room, so that each can be stepped by itself."""
-        private = not any(add.text for add in self.menu.adds)
-        return private and not self.bounded and not self.whole
+        """Whether each request can be stepped by itself: none takes room from another."""
+        return not self.bounded and not self.whole
 
 
 class Left(NamedTuple):
