@@ -99,9 +99,10 @@ def step(config: EngineConfig, state: EngineState, event: Event) -> tuple[Engine
 
 def _with_tokens_of_the_gone(before: EngineState, after: EngineState) -> EngineState:
     """Keep the tokens of requests that left, for the rows of their steps in flight."""
-    gone = {r.request_id: r.tokens for r in before.requests if after.request(r.request_id) is None}
-    if not gone:
+    if len(after.requests) >= len(before.requests):
         return after
+    left = {request.request_id for request in after.requests}
+    gone = {r.request_id: r.tokens for r in before.requests if r.request_id not in left}
     kept = (a._replace(tokens=gone[a.request_id]) if a.request_id in gone else a for a in after.activations)
     return after._replace(activations=tuple(kept))
 

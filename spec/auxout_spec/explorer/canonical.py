@@ -7,11 +7,13 @@ reaches the worker, and there the age of the store's objects; so in a model whos
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from ..engine.state import EngineState, Text, append, block_hash, prefix
+from ..engine.state import EngineState, Step, Text, append, block_hash, prefix
 from ..store import StoreState
 from ..values import BlockHash, RequestId
+
+T = TypeVar("T")
 
 
 def canonical(engine: EngineState, ordered: bool) -> EngineState:
@@ -20,22 +22,26 @@ def canonical(engine: EngineState, ordered: bool) -> EngineState:
     Args:
         ordered: the order of arrivals, ends and objects means something.
     """
-    resident = tuple(sorted(engine.resident))
-    activations = tuple(sorted(engine.activations))
+    resident, activations = in_order(engine.resident), in_order(engine.activations)
     if ordered:
         return engine._replace(resident=resident, activations=activations)
     worker, connector = engine.worker, engine.connector
-    store = StoreState(tuple(sorted(worker.store.objects)), worker.store.references)
-    in_flight = tuple(step._replace(entries=tuple(sorted(step.entries))) for step in engine.in_flight)
-    flying = tuple(tuple(sorted(names)) for names in worker.in_flight)
     return engine._replace(
-        connector=connector._replace(ended=tuple(sorted(connector.ended))),
-        requests=tuple(sorted(engine.requests, key=lambda request: request.request_id)),
-        in_flight=in_flight,
+        connector=connector._replace(ended=in_order(connector.ended)),
+        requests=in_order(engine.requests),
+        in_flight=tuple(Step(step.generation, in_order(step.entries)) for step in engine.in_flight),
         activations=activations,
         resident=resident,
-        worker=worker._replace(in_flight=flying, store=store),
+        worker=worker._replace(
+            in_flight=tuple(in_order(names) for names in worker.in_flight),
+            store=StoreState(in_order(worker.store.objects), worker.store.references),
+        ),
     )
+
+
+def in_order(items: tuple[T, ...]) -> tuple[T, ...]:
+    """A tuple sorted; most have one element or none."""
+    return items if len(items) < 2 else tuple(sorted(cast("Any", items)))
 
 
 class Names:
@@ -47,11 +53,15 @@ class Names:
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self.tokens: dict[BlockHash, Text] = {}
+        self.learned: set[tuple[Text, int]] = set()
 
     def learn(self, engine: EngineState) -> None:
         """Remember the tokens behind the hashes that a state's requests have or will have."""
         for request in engine.requests:
             final = request.num_prompt_tokens + request.max_tokens
+            if (request.tokens, final) in self.learned:
+                continue
+            self.learned.add((request.tokens, final))
             tokens = append(request.tokens, request.tokens[-1][0], final - request.num_tokens)
             for end in range(self.block_size, final + 1, self.block_size):
                 block = prefix(tokens, end)

@@ -49,16 +49,12 @@ class Local(NamedTuple):
     witnesses: int
 
 
-class Merged(NamedTuple):
-    """What an event makes of the whole state."""
-
-    shared: int
-    lanes: tuple[int, ...]
-    pool: int
-    witnesses: int
-    broken: Broken | None = None
+UNTOLD = Local(-1, -1, -1, 0)
+"""Only the whole state tells what an event makes of a lane."""
 
 
+Merged = tuple[int, tuple[int, ...], int, int, Broken | None]
+"""What an event makes of the whole state: numbers as in ``Local`` but of all lanes, then what it broke."""
 Key = tuple[str, int]
 """A kind of choice and the index it picks for one lane."""
 
@@ -93,7 +89,7 @@ class Table:
             untouched=self.lane._replace(entries=()) == Lane(self.lane.name),
         )
         self.shape = shapes.number(self.options)
-        self.found: dict[Key, Local | None] = {}
+        self.found: dict[Key, Local] = {}
 
 
 State = tuple[int, tuple[int, ...], int, int]
@@ -130,13 +126,14 @@ class Lanes:
         """Everything that may happen in a state, in a fixed order."""
         shared, lanes, pool, left = cast("State", state)
         tables = [self._table(shared, lane, pool) for lane in lanes]
+        symmetric = self.model.symmetric
         for listed in self._choices(left, tables):
             merged = self._merged(listed, lanes, tables)
             if merged is not None:
-                after_shared, after, after_pool, witnesses, broken = merged
-                if self.model.symmetric:
+                shared, after, pool, witnesses, broken = merged
+                if symmetric:
                     after = tuple(sorted(after))
-                yield Move(listed.choice, (after_shared, after, after_pool, listed.left), broken, witnesses)
+                yield Move(listed.choice, (shared, after, pool, listed.left), broken, witnesses)
 
     def drained(self, state: Hashable) -> bool:
         """Whether everything that arrived has ended and nothing is under way."""
@@ -163,12 +160,10 @@ class Lanes:
             events.append(event_of(self.model.menu, ids, choice, given))
             merged = self._merged(self._listed(choice), lanes, tables)
             assert merged is not None  # it was taken before
-            order = range(len(ids))
-            if self.model.symmetric and merged.lanes:
-                order = sorted(order, key=merged.lanes.__getitem__)
-                ids = tuple(ids[lane] for lane in order)
-            shared, pool = merged.shared, merged.pool
-            lanes = tuple(merged.lanes[lane] for lane in order if merged.lanes)
+            shared, lanes, pool, _, broken = merged
+            if self.model.symmetric and broken is None:
+                order = sorted(range(len(ids)), key=lanes.__getitem__)
+                ids, lanes = tuple(ids[lane] for lane in order), tuple(lanes[lane] for lane in order)
         return tuple(events)
 
     def _choices(self, left: int, tables: list[Table]) -> tuple[Listed, ...]:
@@ -193,24 +188,27 @@ class Lanes:
 
     def _merged(self, listed: Listed, lanes: tuple[int, ...], tables: list[Table]) -> Merged | None:
         """What a choice makes of the state; None if it is impossible."""
-        _, _, keys, lane = listed
-        if lane >= 0:
-            local = self._local(tables[lane], keys[0])
-            if local is None:
+        _, _, keys, only = listed
+        if only >= 0:
+            shared, after, pool, witnesses = local = self._local(tables[only], keys[0])
+            if local is UNTOLD:
                 return self._stepped_whole(listed.choice, lanes, tables)
-            shared, after, pool, witnesses = local
-            return Merged(shared, (*lanes[:lane], after, *lanes[lane + 1 :]), pool, witnesses)
+            return shared, (*lanes[:only], after, *lanes[only + 1 :]), pool, witnesses, None
         together: list[int] = []
         agreed, pool, met = None, tables[0].pool, 0
         for table, key in zip(tables, keys, strict=True):
-            local = self._local(table if pool == table.pool else self._beside(table, pool, key), key)
-            if local is None or (agreed is not None and local[0] != agreed):
+            if pool != table.pool:
+                if _admits(table, key):
+                    return self._stepped_whole(listed.choice, lanes, tables)
+                table = self._table(*table.numbers[:2], pool)
+            shared, after, pool, witnesses = table.found.get(key) or self._local(table, key)
+            if shared != agreed and (agreed is not None or shared < 0):
                 return self._stepped_whole(listed.choice, lanes, tables)
-            agreed, after, pool, witnesses = local
+            agreed = shared
             met |= witnesses
             together.append(after)
         assert agreed is not None  # there is a lane
-        return Merged(agreed, tuple(together), pool, met)
+        return agreed, tuple(together), pool, met, None
 
     def _table(self, shared: int, lane: int, pool: int) -> Table:
         numbers = shared, lane, pool
@@ -220,41 +218,28 @@ class Lanes:
             table = self.tables[numbers] = Table(self.model, parts, numbers, self.shapes)
         return table
 
-    def _beside(self, table: Table, pool: int, key: Key) -> Table | None:
-        """A lane's table when an earlier lane has changed the pool; None if it must not see that.
-
-        Requests are all admitted before any is computed, so none hits what the same step computes.
-        """
-        kind, pick = key
-        if kind == "launch" and pick and not table.options.running:
-            return None
-        shared, lane, _ = table.numbers
-        return self._table(shared, lane, pool)
-
-    def _local(self, table: Table | None, key: Key) -> Local | None:
-        """What a choice makes of one lane, computed once; None if only the whole state tells."""
-        if table is None:
-            return None
-        if key in table.found:
-            return table.found[key]
-        local = table.found[key] = self._stepped(table, *key)
+    def _local(self, table: Table, key: Key) -> Local:
+        """What a choice makes of one lane, computed once."""
+        local = table.found.get(key)
+        if local is None:
+            local = table.found[key] = self._stepped(table, *key)
         return local
 
-    def _stepped(self, table: Table, kind: str, pick: int) -> Local | None:
+    def _stepped(self, table: Table, kind: str, pick: int) -> Local:
         """What a choice makes of one lane, by the spec's ``step``."""
         private, name = self.model.private, table.lane.name
         if kind == "evict" and not private:
-            return None  # another lane may hold the blocks
+            return UNTOLD  # another lane may hold the blocks
         picks = (pick,) if kind not in _OF_ONE else (0, pick)
         others = kind == "launch" and not pick
         local = Choice("empty" if others else kind, picks, self.lefts.values[0])
         taken = take(self.model, table.engine, event_of(self.model.menu, (name,), local, (table.options,)))
         if taken is None or taken[1] is not None:
-            return None
+            return UNTOLD
         after, _, witnesses = taken
-        self.names.learn(after)
         shared, lane, pool = shared_part(after), lane_of(after, name), pool_of(after)
         if private:
+            self.names.learn(after)
             lane, pool = lane._replace(own=pool), Pool()
         if others:
             shared, lane = extended(shared, lane)
@@ -284,14 +269,19 @@ class Lanes:
         after, broken, witnesses = taken
         shared, _, pool = tables[0].numbers
         if broken is not None:
-            return Merged(-1, (), -1, witnesses, broken)
+            return -1, (), -1, witnesses, broken
         if after == engine:
-            return Merged(shared, lanes, pool, witnesses)
+            return shared, lanes, pool, witnesses, None
         if self.model.private:
             parts = private_lanes(after, self.model.ids, self.names)
         else:
             parts = tuple(lane_of(after, name) for name in self.model.ids)
             pool = self.pools.number(pool_of(after))
-        return Merged(
-            self.shared.number(shared_part(after)), tuple(map(self.lanes.number, parts)), pool, witnesses
-        )
+        shared = self.shared.number(shared_part(after))
+        return shared, tuple(map(self.lanes.number, parts)), pool, witnesses, None
+
+
+def _admits(table: Table, key: Key) -> bool:
+    """Whether a step starts a request from what it finds: all are admitted before any of the step is computed."""
+    kind, pick = key
+    return kind == "launch" and pick > 0 and not table.options.running

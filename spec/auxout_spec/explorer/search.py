@@ -131,14 +131,14 @@ class _Search:
     def expand(self, number: int, state: Hashable) -> Iterator[Result | None]:
         """Take every move of a state: None after each, or what ends the search."""
         moved = False
-        for move in self.system.moves(state):
+        for choice, following, broken, witnesses in self.system.moves(state):
             self.transitions += 1
-            self.events[move.choice.kind] += 1
-            self.witnesses |= move.witnesses
-            if move.broken is not None:
+            self.events[choice.kind] += 1
+            self.witnesses |= witnesses
+            if broken is not None:
                 self.depth += 1
-                yield self.result("VIOLATION", move.broken, (number, move.choice))
-            after = self.number(move.after, (number, move.choice))
+                yield self.result("VIOLATION", broken, (number, choice))
+            after = self.number(following, (number, choice))
             moved = moved or after != number
             if self.model.progress:
                 self.sources.append(number)
