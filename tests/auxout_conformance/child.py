@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from auxout_spec import trace
 
-from . import observation
+from . import isolation, observation
 from .session import Session
 from .targets.adapter import TargetError
 from .targets.loading import LoadSpec, load
@@ -23,8 +23,11 @@ def main(argv: list[str]) -> int:
     """Serve one target until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    spec = LoadSpec(*argv)
     try:
-        adapter = load(LoadSpec(*argv))
+        if spec.isolated:
+            isolation.limit()
+        adapter = load(spec)
         adapter.scheduler("")
     except BaseException as error:
         known = isinstance(error, TargetError)

@@ -17,8 +17,7 @@ from .cases import all_cases
 from .known import all_findings, findings_of
 from .mistakes import UserMistake, check_profile, did_you_mean
 from .screen import STYLES, Display, Screen, progress_display
-from .targets import Target, list_targets, resolve
-from .targets.adapter import TargetError
+from .targets import PatchError, Target, TargetError, list_targets, patched, resolve
 from .verdicts import Interrupted, Report, Suite, Verdict
 
 _WORST_FIRST = (Verdict.VIOLATION, Verdict.BROKEN, Verdict.INCOMPLETE, Verdict.CONFORM)
@@ -47,7 +46,7 @@ def _conform(args: argparse.Namespace, words: Sequence[str]) -> int:
     expectations, old = _expectations(args)
     if args.report:
         files.check_writable(args.report, _REPORT)
-    targets = _resolved(args.targets, args.profile)
+    targets = _resolved(args.targets, args.profile, args.patch)
     for target in targets:
         for given in (expectations, old):
             if given is not None:
@@ -66,13 +65,13 @@ def _conform(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 def _replay(args: argparse.Namespace, words: Sequence[str]) -> int:
     scenario = _read_scenario(args.scenario)
-    targets = _resolved(args.targets, args.profile or scenario.profile or None)
+    targets = _resolved(args.targets, args.profile or scenario.profile or None, args.patch)
     for target in targets:
         _check_possible(scenario, args.profile or scenario.profile or target.profile)
     screen = Screen()
     answers = [_replay_on(screen, scenario, target, args) for target in targets]
     table = [
-        (render.printable(target.name), *words) for target, (_, *words) in zip(targets, answers, strict=True)
+        (render.printable(target.title), *words) for target, (_, *words) in zip(targets, answers, strict=True)
     ]
     for line, (verdict, *_) in zip(render.columns(table), answers, strict=True):
         screen.line(line, STYLES[verdict])
@@ -149,14 +148,17 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
 }
 
 
-def _resolved(names: Iterable[str], profile: str | None) -> list[Target]:
+def _resolved(names: Iterable[str], profile: str | None, patch: str | None = None) -> list[Target]:
     """Every target, before anything is judged, so that a misspelt one costs no time."""
-    return [_resolve(name, profile) for name in names]
+    return [_resolve(name, profile, patch) for name in names]
 
 
-def _resolve(name: str, profile: str | None) -> Target:
+def _resolve(name: str, profile: str | None, patch: str | None = None) -> Target:
     try:
-        return resolve(name, profile)
+        target = resolve(name, profile)
+        return patched(target, patch) if patch else target
+    except PatchError as error:
+        raise UserMistake(str(error)) from None
     except TargetError as error:
         known = [each.name for each in list_targets()]
         one_word = name.replace("-", "_").isidentifier() and name not in known
@@ -188,6 +190,7 @@ def _judge_one(target: Target, args: argparse.Namespace, suite: Suite, display: 
             seed=getattr(args, "seed", None),
             known=getattr(args, "known", True),
             stop_first=getattr(args, "stop_first", False),
+            patch=getattr(args, "patch", None) or "",
             progress=display.show,
         )
     except TargetError as error:
@@ -196,7 +199,9 @@ def _judge_one(target: Target, args: argparse.Namespace, suite: Suite, display: 
 
 def _interrupted(target: Target, suite: Suite) -> Report:
     reason = "interrupted before it was judged to the end"
-    return Report(target.name, target.version, target.profile, suite, None, Verdict.INCOMPLETE, reason=reason)
+    return Report(
+        target.title, target.version, target.profile, suite, None, Verdict.INCOMPLETE, reason=reason
+    )
 
 
 def _finish(reports: Sequence[Report], interrupted: bool) -> int:
@@ -301,6 +306,7 @@ def _replay_on(
             known=args.known,
             optimized=args.optimized,
             on_said=lambda text: screen.lines(render.said_lines(target.name, text)),
+            patch=args.patch or "",
         )
     except runner.TargetBroken as error:
         screen.lines(render.said_lines(target.name, error.said))

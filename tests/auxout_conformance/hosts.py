@@ -14,12 +14,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Any, Protocol
 
 from auxout_spec import trace
 from auxout_spec.calls import Call
 
-from . import observation
+from . import isolation, observation
 from .observation import Observation
 from .session import Session
 from .targets import Target
@@ -28,6 +29,10 @@ from .targets.loading import load
 
 LOAD_SECONDS = 60.0
 CALL_SECONDS = 10.0
+ALL_SECONDS = 900.0
+"""How long a process may take over all its answers together."""
+MAX_ANSWER = 16 << 20
+"""Bytes of one answer."""
 LAST_WORDS = 1 << 12
 """Bytes at the end of a target's standard error that are kept."""
 
@@ -42,6 +47,18 @@ class TargetBroken(Exception):
     def __init__(self, message: str, said: str = "") -> None:
         super().__init__(message)
         self.said = said
+
+
+class DoesNotLoad(TargetBroken):
+    """Its import failed, or it is not what it should be."""
+
+
+class Crashed(TargetBroken):
+    """Its process ended."""
+
+
+class Hung(TargetBroken):
+    """It did not answer in time."""
 
 
 class Host(Protocol):
@@ -75,7 +92,7 @@ class InProcess:
         try:
             self._adapter = load(target.spec)
         except (TargetError, ImportError) as error:
-            raise TargetBroken(f"{target.name} does not load: {error}") from None
+            raise DoesNotLoad(f"{target.name} does not load: {error}") from None
         self._session: Session | None = None
 
     def new(self, profile: str) -> None:
@@ -97,22 +114,30 @@ class InProcess:
 class Child:
     """Runs a target in a process of its own, with a time limit for each call.
 
+    Code from a folder, which may be anybody's, gets the limits of ``isolation`` as well; a module that the user
+    can import keeps the user's environment.
+
     Args:
         optimized: run it under ``python -O``, where assert statements vanish.
     """
 
     def __init__(self, target: Target, optimized: bool = False, call_seconds: float = CALL_SECONDS) -> None:
         self._name, self._call_seconds = target.name, call_seconds
-        self._ended = f"{target.name} is no longer running"
+        self._ended: TargetBroken = Crashed(f"{target.name} is no longer running")
+        self._waited = 0.0
         flags = ["-O"] if optimized else []
         # Unbuffered errors in a file: a pipe nobody reads would block a target that prints much.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._scratch = tempfile.TemporaryDirectory(prefix="auxout-") if target.spec.isolated else None
         self._process = subprocess.Popen(
             [sys.executable, *flags, "-m", f"{__package__}.child", *target.spec],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            cwd=self._scratch and self._scratch.name,
+            env=isolation.environment(self._scratch.name)
+            if self._scratch
+            else {**os.environ, "PYTHONPATH": isolation.python_path()},
             # A session of its own, so that what the target starts ends with it.
             start_new_session=True,
         )
@@ -120,7 +145,7 @@ class Child:
         try:
             answer = self._read(LOAD_SECONDS, "loading")
             if "broken" in answer:
-                raise TargetBroken(f"{target.name} does not load: {answer['broken']}", self.said())
+                raise DoesNotLoad(f"{target.name} does not load: {answer['broken']}", self.said())
         except BaseException:
             # Nobody else knows the process yet.
             self.close()
@@ -158,31 +183,39 @@ class Child:
                     pipe.close()
                 except BrokenPipeError:
                     continue
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def _write(self, data: dict[str, Any]) -> None:
         pipe = self._process.stdin
         if pipe is None or pipe.closed:
-            raise TargetBroken(self._ended)
+            raise self._ended
         try:
             pipe.write(json.dumps(data).encode() + b"\n")
             pipe.flush()
         except OSError:
-            raise self._broken(self._crash("between calls")) from None
+            raise self._broken(Crashed(self._crash("between calls"))) from None
 
     def _read(self, seconds: float, doing: str) -> dict[str, Any]:
         pipe = self._process.stdout
         if pipe is None:
             raise RuntimeError("the child has no standard output")
+        started = time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
-                if not selector.select(seconds):
+                left = min(seconds, ALL_SECONDS - self._waited) - (time.monotonic() - started)
+                if left <= 0 or not selector.select(left):
                     self.close()
-                    raise self._broken(f"{self._name} hung: {doing} took over {seconds:g} s")
+                    raise self._broken(Hung(f"{self._name} hung: {self._too_long(doing, seconds)}"))
                 data = os.read(pipe.fileno(), 1 << 16)
                 if not data:
-                    raise self._broken(self._crash(f"during {doing}"))
+                    raise self._broken(Crashed(self._crash(f"during {doing}")))
                 self._buffer += data
+                if len(self._buffer) > MAX_ANSWER:
+                    self.close()
+                    raise self._broken(Crashed(f"{self._name} answered {doing} without end"))
+        self._waited += time.monotonic() - started
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
             answer = json.loads(line)
@@ -192,10 +225,16 @@ class Child:
             raise TargetBroken(f"{self._name} answered {doing} with something unreadable")
         return answer
 
-    def _broken(self, message: str) -> TargetBroken:
+    def _too_long(self, doing: str, seconds: float) -> str:
+        if ALL_SECONDS - self._waited < seconds:
+            return f"its answers took over {ALL_SECONDS:g} s in all"
+        return f"{doing} took over {seconds:g} s"
+
+    def _broken(self, error: TargetBroken) -> TargetBroken:
         """The target is gone; whoever calls it again hears the same."""
-        self._ended = message
-        return TargetBroken(message, self.said())
+        error.said = self.said()
+        self._ended = error
+        return error
 
     def _crash(self, when: str) -> str:
         try:

@@ -47,6 +47,11 @@ def findings_of(release: str) -> tuple[Finding, ...]:
     return tuple(finding for finding in all_findings() if release and finding.release == release)
 
 
+def findings_under(profile: str) -> tuple[Finding, ...]:
+    """The known findings of the release that a profile describes."""
+    return tuple(finding for finding in all_findings() if finding.scenario.profile == profile)
+
+
 def _read(text: str) -> list[Finding]:
     data = json.loads(text)
     found: list[Finding] = []

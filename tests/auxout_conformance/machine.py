@@ -89,6 +89,7 @@ class EngineMachine(RuleBasedStateMachine):
     profile: Profile
     ignored: frozenset[str] = frozenset()
     """Clauses already found broken: a failure of theirs ends the example quietly."""
+    kind: type[Play] = Play
     tally: Tally
     on_example: Callable[[], None]
 
@@ -100,7 +101,7 @@ class EngineMachine(RuleBasedStateMachine):
     def start(self, block_size: int, depth: int, without: frozenset[str]) -> None:
         """Choose the engine, and which disruptions leave this example alone, so that some of it runs undisturbed."""
         self.without = without
-        self.play = Play.start(self.host, EngineConfig(self.profile, block_size, depth))
+        self.play = self.kind.start(self.host, EngineConfig(self.profile, block_size, depth))
         self.events: list[Event] = []
         self.over = False
 
@@ -347,6 +348,7 @@ def search(
     ignored: frozenset[str],
     tally: Tally,
     on_example: Callable[[], None] = lambda: None,
+    kind: type[Play] = Play,
 ) -> Found | None:
     """Run random scenarios until one fails; None if none does or the target broke (``tally.broken``).
 
@@ -355,6 +357,7 @@ def search(
         seed_number: None: always the same ones.
         ignored: clauses whose failures are known already.
         tally: counts what was run.
+        kind: how answers are judged.
     """
     machine = type(
         "Machine",
@@ -363,6 +366,7 @@ def search(
             "host": host,
             "profile": profile,
             "ignored": ignored,
+            "kind": kind,
             "tally": tally,
             "on_example": staticmethod(on_example),
         },

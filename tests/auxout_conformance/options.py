@@ -53,6 +53,7 @@ examples
   auxout conform my_module:make -x                       stop at the first violation
   auxout conform my_module:make --suite deep --seed 7    many random scenarios, these ones
   auxout conform vllm==0.32.0 --profile 0.31             judge it by another version's protocol
+  auxout conform vllm==0.32.0 --patch fix.diff           a released vLLM with a change
   auxout conform impl --report report.jsonl              every result as JSON lines
   auxout conform my_module:make --write-expect known.json   note what is violated now, fill in the reasons
   auxout conform my_module:make --expect known.json      from now on fail on anything else
@@ -178,6 +179,7 @@ def _add_conform(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     _add_profile(conform, "judge by this protocol version instead of the target's own")
     add("--seed", type=int, metavar="N", help="seed of the random scenarios")
+    add("--patch", metavar="F", help="apply the diff in F to a copy of the target first")
     add("--report", metavar="F", help="also write every result to F, as JSON lines")
     add("--expect", metavar="F", help="the violations that F lists are expected; anything else is not")
     add("--write-expect", metavar="F", help="write what is violated now to F, to be used with --expect")
@@ -197,6 +199,7 @@ def _add_replay(commands: argparse._SubParsersAction[Parser]) -> None:
     add = replay.add_argument
     add("--known", action="store_true", help="accept the known findings of a released vLLM")
     add("--optimized", action="store_true", help="run the target under python -O")
+    add("--patch", metavar="F", help="apply the diff in F to a copy of the targets first")
 
 
 def _add_explore(commands: argparse._SubParsersAction[Parser]) -> None:

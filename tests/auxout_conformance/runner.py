@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from auxout_spec import scenario as scenarios
@@ -18,10 +18,11 @@ from . import selfcheck
 from .cases import Case, all_cases, cases_in
 from .hosts import Child, Host, TargetBroken, open_host
 from .judge import Failure, play
-from .known import Finding, findings_of
+from .known import Finding, findings_of, findings_under
 from .machine import Tally, search
+from .showing import judged_profile, occurs, remaining
 from .shrinking import Shrinker
-from .targets import Target, resolve
+from .targets import Target, patched, resolve
 from .verdicts import ClauseResult, Interrupted, Progress, Report, Suite, Verdict, Violation
 
 EXAMPLES: dict[Suite, int] = {"smoke": 60, "default": 300, "deep": 5000}
@@ -40,6 +41,7 @@ def judge(
     seed: int | None = None,
     known: bool = True,
     stop_first: bool = False,
+    patch: str = "",
     progress: OnProgress | None = None,
 ) -> Report:
     """Judge one target.
@@ -50,15 +52,18 @@ def judge(
         seed: random scenarios from this seed; by default fixed ones, in ``deep`` a fresh seed.
         known: judge a release against the spec with its known findings.
         stop_first: stop at the first violation.
+        patch: a file with a diff, applied to a copy of the target first; then of a release's known findings only
+            those count that are still there.
         progress: told how far the judgement is.
 
     Raises:
         TargetError: there is no such target.
     """
-    resolved = resolve(target, profile)
-    if seed is None and suite == "deep":
-        seed = secrets.randbelow(1 << 32)
-    judgement = Judgement(resolved, suite, seed, known, stop_first, progress or (lambda _: None))
+    resolved = _resolved(target, profile, patch)
+    findings = findings_of(resolved.release) if known else ()
+    judgement = Judgement(
+        resolved, suite, seed, findings, settled=not patch, stop_first=stop_first, progress=progress
+    )
     return judgement.run()
 
 
@@ -70,6 +75,7 @@ def replay(
     known: bool = False,
     optimized: bool = False,
     on_said: Callable[[str], None] | None = None,
+    patch: str = "",
 ) -> Violation | None:
     """Play one scenario on a target; the violation it shows, if any.
 
@@ -77,16 +83,17 @@ def replay(
         known: accept what the release's known findings describe.
         optimized: run the target under ``python -O``.
         on_said: told what a target in a process of its own wrote to standard error, if it wrote anything.
+        patch: a file with a diff, applied to a copy of the target first.
 
     Raises:
         TargetError: there is no such target.
         TargetBroken: it does not load, crashed or hung.
         Impossible: the scenario has an event that no engine can bring about.
     """
-    resolved = resolve(target, profile or scenario.profile or None)
-    findings = findings_of(resolved.release) if known else ()
+    resolved = _resolved(target, profile or scenario.profile or None, patch)
     host = Child(resolved, optimized=True) if optimized else open_host(resolved)
     try:
+        findings = _accepted(resolved, host) if known else ()
         _, failure = play(host, scenario, judged_profile(resolved, findings))
     finally:
         said = host.said()
@@ -100,10 +107,17 @@ def replay(
     return _violation(resolved, failure, scenario, "replay", None, flags, clause)
 
 
-def judged_profile(target: Target, findings: tuple[Finding, ...]) -> Profile:
-    """The profile a target is judged under, with the deviations of its known findings."""
-    deviations = frozenset(finding.deviation for finding in findings)
-    return PROFILES[target.profile]._replace(deviations=deviations)
+def _resolved(target: str, profile: str | None, patch: str) -> Target:
+    resolved = resolve(target, profile)
+    return patched(resolved, patch) if patch else resolved
+
+
+def _accepted(target: Target, host: Host) -> tuple[Finding, ...]:
+    """What ``--known`` accepts: a release's known findings, of anything else those of its profile that it shows."""
+    findings = findings_of(target.release)
+    if findings and not target.patch:
+        return findings
+    return remaining(findings or findings_under(target.profile), target, host)
 
 
 class Judgement:
@@ -114,20 +128,34 @@ class Judgement:
         target: Target,
         suite: Suite,
         seed: int | None,
-        known: bool,
-        stop_first: bool,
-        progress: OnProgress,
+        findings: tuple[Finding, ...],
+        *,
+        settled: bool = True,
+        base_profile: Profile | None = None,
+        stop_first: bool = False,
+        progress: OnProgress | None = None,
     ) -> None:
+        """Prepare a judgement.
+
+        Args:
+            findings: the findings it is known for.
+            settled: one that no longer occurs is an error; otherwise it counts as fixed.
+            base_profile: judge it by these rules instead of those of its profile.
+        """
+        if seed is None and suite == "deep":
+            seed = secrets.randbelow(1 << 32)
         self.target, self.seed, self.stop_first = target, seed, stop_first
         self.suite: Suite = suite
-        self._progress = progress
-        self.findings = findings_of(target.release) if known else ()
-        self.profile = judged_profile(target, self.findings)
+        self._settled, self._progress = settled, progress or (lambda _: None)
+        self._rules = base_profile or PROFILES[target.profile]
+        self._know(findings)
         self.cases = cases_in(target.profile)
         self.violations: list[Violation] = []
         self.shown: list[str] = []
         """Known findings that occurred again."""
         self.reason = self.replay = ""
+        self.broken: TargetBroken | None = None
+        """Why the target could not be judged."""
         self.advice: dict[str, str] = {}
         self.held: set[str] = set()
         """Clauses of which a case passed."""
@@ -135,18 +163,25 @@ class Judgement:
         self.num_calls = 0
         self._started = time.monotonic()
 
+    def _know(self, findings: tuple[Finding, ...]) -> None:
+        self.findings = findings
+        deviations = frozenset(finding.deviation for finding in findings)
+        self.profile = self._rules._replace(deviations=deviations)
+
     def run(self) -> Report:
         """Everything, in order of cost; what breaks the target ends it."""
         self._selfcheck()
         host: Host | None = None
         try:
             host = open_host(self.target)
+            if not self._settled:
+                self._know(remaining(self.findings, self.target, host))
             for phase in (self._cases, self._known_findings, self._optimized, self._random):
                 phase(host)
                 if self.stop_first and self.violations:
                     break
         except TargetBroken as error:
-            self.reason = str(error)
+            self.broken, self.reason = error, str(error)
             return self._report(Verdict.BROKEN)
         except KeyboardInterrupt:
             self.reason = "interrupted before every check was made"
@@ -184,24 +219,11 @@ class Judgement:
         findings = [f for f in self.findings if f.scenario.profile == self.target.profile]
         counted = self._counter("known findings", len(findings))
         for finding in findings:
-            if self._occurs(host, finding):
+            if occurs(finding, self.target, host, self.profile):
                 self.shown.append(finding.id)
             else:
                 self.reason = f"known finding {finding.id} no longer occurs; remove it from known_findings"
             counted()
-
-    def _occurs(self, host: Host, finding: Finding) -> bool:
-        without = self.profile._replace(deviations=self.profile.deviations - {finding.deviation})
-        if finding.deviation is not Deviation.ASSERT_ONLY:
-            _, failure = play(host, finding.scenario, without)
-            return failure is not None and failure.clause == finding.clause
-        optimized = Child(self.target, optimized=True)
-        try:
-            _, failure = play(optimized, finding.scenario, without)
-            _, normal = play(host, finding.scenario, without)
-        finally:
-            optimized.close()
-        return failure is not None and normal is None
 
     def _optimized(self, host: Host) -> None:
         """Refusals must not be assert statements: play the cases that have one under ``python -O``."""
@@ -283,7 +305,7 @@ class Judgement:
     ) -> TargetBroken:
         """Keep the scenario in which the target broke."""
         plain = scenario._replace(profile=self.target.profile, name="", clause="")
-        self.replay = replay_command(self.target.name, plain, flags)
+        self.replay = replay_command(self.target, plain, flags)
         return error
 
     def _advise(self, advice: list[tuple[str, str]]) -> None:
@@ -296,7 +318,7 @@ class Judgement:
         def count() -> None:
             nonlocal done
             done += 1
-            self._progress(Progress(self.target.name, phase, done, total))
+            self._progress(Progress(self.target.title, phase, done, total))
 
         return count
 
@@ -306,7 +328,7 @@ class Judgement:
         if self.violations or stale:
             verdict = Verdict.VIOLATION
         return Report(
-            target=self.target.name,
+            target=self.target.title,
             version=self.target.version,
             profile=self.target.profile,
             suite=self.suite,
@@ -321,7 +343,7 @@ class Judgement:
             num_scenarios=self.tally.scenarios,
             num_calls=self.num_calls + self.tally.calls,
             seconds=time.monotonic() - self._started,
-            notes=tuple(_note(clause, text) for clause, text in self.advice.items()),
+            notes=(*self.target.notes, *(_note(clause, text) for clause, text in self.advice.items())),
         )
 
     def _clause_results(self, broken: bool) -> tuple[ClauseResult, ...]:
@@ -342,10 +364,10 @@ class Judgement:
         return tuple(results)
 
 
-def replay_command(target: str, scenario: Scenario, flags: list[str] | None = None) -> str:
+def replay_command(target: Target, scenario: Scenario, flags: Sequence[str] | None = None) -> str:
     """The one line that plays a scenario again, complete in itself."""
     inline = scenarios.dump(scenario, indent=False)
-    return shlex.join(["auxout", "replay", *(flags or ()), inline, target])
+    return shlex.join(["auxout", "replay", *(flags or ()), inline, *target.words])
 
 
 def _note(clause: str, text: str) -> str:
@@ -372,5 +394,5 @@ def _violation(
         actual=failure.actual,
         found_by=found_by,
         seed=seed,
-        replay=replay_command(target.name, plain, flags),
+        replay=replay_command(target, plain, flags),
     )

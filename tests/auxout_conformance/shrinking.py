@@ -31,7 +31,7 @@ from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario
 
 from .hosts import TargetBroken
-from .judge import Failure, play
+from .judge import Failure, Play, play
 from .judge.play import Player
 
 MAX_PLAYS = 1500
@@ -47,9 +47,10 @@ class Shrinker:
         profile: Profile,
         ignored: frozenset[str],
         on_play: Callable[[], None] = lambda: None,
+        kind: type[Play] = Play,
     ) -> None:
         self._host, self._profile, self._ignored = host, profile, ignored
-        self._on_play = on_play
+        self._on_play, self._kind = on_play, kind
         self._seen: set[Scenario] = set()
         self.plays = 0
 
@@ -83,7 +84,7 @@ class Shrinker:
         self._seen.add(repaired)
         self.plays += 1
         self._on_play()
-        _, failure = play(self._host, repaired, self._profile)
+        _, failure = play(self._host, repaired, self._profile, self._kind)
         if failure is None or failure.clause in self._ignored:
             return None
         if failure.clause != best[1].clause and len(repaired.events) >= len(best[0].events):

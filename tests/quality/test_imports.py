@@ -28,7 +28,19 @@ PACKAGES = (
     # Implementations, ours too, are reached through a target: by name, in a string.
     Package(
         "tests/auxout_conformance",
-        frozenset({"_auxout_pytest", "auxout_spec", "hypothesis", "numpy", "pytest", "rich"}),
+        frozenset(
+            {
+                "_auxout_pytest",
+                "auxout_spec",
+                "griffe",
+                "hypothesis",
+                "numpy",
+                "pytest",
+                "rich",
+                "shtab",
+                "unidiff",
+            }
+        ),
     ),
     # Pytest loads the plugin in every run of everybody who installs us, so it must not cost anything.
     Package("tests/_auxout_pytest.py", frozenset({"pytest"}), frozenset({"auxout_conformance"})),

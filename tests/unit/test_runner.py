@@ -369,7 +369,7 @@ def test_a_crash_in_a_random_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
     report = judge("reference")
     assert (report.verdict, report.reason) == (Verdict.BROKEN, "it crashed")
     plain = Scenario((Reset(),), profile="0.32")
-    assert report.replay == runner.replay_command("reference", plain)
+    assert report.replay == runner.replay_command(runner.resolve("reference"), plain)
 
 
 # Judgements that are cut short.

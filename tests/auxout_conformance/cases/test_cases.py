@@ -17,7 +17,8 @@ from auxout_conformance.cases import Case, cases_in
 from auxout_conformance.hosts import Host, TargetBroken, open_host
 from auxout_conformance.judge import Failure, play
 from auxout_conformance.known import findings_of
-from auxout_conformance.runner import judged_profile, replay_command
+from auxout_conformance.runner import replay_command
+from auxout_conformance.showing import judged_profile
 from auxout_conformance.targets import Target, resolve
 from auxout_conformance.verdicts import Violation
 
@@ -68,7 +69,7 @@ class Connector:
 
     def _replay(self, case: Case) -> str:
         plain = case.scenario._replace(profile=self.target.profile, name="", clause="")
-        return replay_command(self.target.name, plain, ["--known"] if self._findings else [])
+        return replay_command(self.target, plain, ["--known"] if self._findings else [])
 
     def close(self) -> None:
         """Stop the target."""

@@ -138,8 +138,13 @@ class Play:
         return calls.apply(self.config.profile, before, exchange.call)[0]
 
 
-def play(host: Player, scenario: Scenario, profile: Profile) -> tuple[Play, Failure | None]:
+def play(
+    host: Player, scenario: Scenario, profile: Profile, kind: type[Play] = Play
+) -> tuple[Play, Failure | None]:
     """Play a whole scenario.
+
+    Args:
+        kind: how answers are judged.
 
     Under a profile with deviations the engine may go another way than the scenario's author meant, for example
     because a call was not refused; the play ends where the scenario no longer fits.
@@ -147,7 +152,7 @@ def play(host: Player, scenario: Scenario, profile: Profile) -> tuple[Play, Fail
     Raises:
         Impossible: an event that no engine can bring about, under a profile without deviations.
     """
-    running, failure = _played(host, scenario, profile)
+    running, failure = _played(host, scenario, profile, kind)
     return running, failure and blamed(host, scenario, profile, failure)
 
 
@@ -181,8 +186,10 @@ def _blamed_empty_step(host: Player, scenario: Scenario, profile: Profile, failu
     return failure if same is None else replace(failure, clause=same.clause)
 
 
-def _played(host: Player, scenario: Scenario, profile: Profile) -> tuple[Play, Failure | None]:
-    running = Play.start(host, config_of(scenario, profile))
+def _played(
+    host: Player, scenario: Scenario, profile: Profile, kind: type[Play] = Play
+) -> tuple[Play, Failure | None]:
+    running = kind.start(host, config_of(scenario, profile))
     for event in scenario.events:
         try:
             failure = running.event(event)

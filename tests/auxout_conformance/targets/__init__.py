@@ -4,7 +4,7 @@
 process that will run it. Nothing of a target is imported while it is resolved.
 """
 
-from .adapter import Adapter, TargetError
-from .resolve import Listed, Target, list_targets, resolve
+from .adapter import Adapter, PatchError, TargetError
+from .resolve import Listed, Target, list_targets, patched, resolve
 
-__all__ = ["Adapter", "Listed", "Target", "TargetError", "list_targets", "resolve"]
+__all__ = ["Adapter", "Listed", "PatchError", "Target", "TargetError", "list_targets", "patched", "resolve"]

@@ -12,6 +12,10 @@ class TargetError(Exception):
     """A target that cannot be judged; the message is one sentence for the user."""
 
 
+class PatchError(TargetError):
+    """A diff that cannot be read or does not apply."""
+
+
 class Adapter(NamedTuple):
     """What the suite needs of an implementation."""
 

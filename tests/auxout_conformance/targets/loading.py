@@ -24,6 +24,11 @@ class LoadSpec(NamedTuple):
     kind: str
     where: str
 
+    @property
+    def isolated(self) -> bool:
+        """Whether the code may be anybody's, so that its process gets a clean environment and limits."""
+        return self.kind == "folder"
+
 
 def load(spec: LoadSpec) -> Adapter:
     """Import the target.

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import re
+import shutil
 import tempfile
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.profiles import LATEST, PROFILES
 
-from . import wheels
+from . import revisions, wheels
 from .adapter import TargetError
 from .loading import LoadSpec
 
@@ -24,8 +25,17 @@ FORMS = (
     ("vllm==X", "a released vLLM; its wheel is fetched by pip into a cache"),
     ("FILE.whl", "a wheel file of vLLM"),
     ("DIR", "a source tree of vLLM, or its aux_output_connector folder with --profile"),
+    ("DIR@REV", "a git revision of a source tree"),
     ("known-bad:NAME", "one of the suite's own faulty connectors"),
 )
+
+
+class Scratch:
+    """A temporary folder that is removed with the last target that uses it."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="auxout-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,22 @@ class Target:
     """The vLLM release whose known findings apply; empty for anything else."""
     foreign: bool = True
     """Runs in a child process."""
+    patch: str = ""
+    """The diff that was applied to a copy of it."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the judgement should know about how it was made."""
+    scratch: Scratch | None = field(default=None, repr=False, compare=False)
+    """Where its files were put for the time being."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """How a command line names it."""
+        return (self.name, "--patch", self.patch) if self.patch else (self.name,)
+
+    @property
+    def title(self) -> str:
+        """How people name it."""
+        return f"{self.name} + {self.patch}" if self.patch else self.name
 
 
 @dataclass(frozen=True)
@@ -73,6 +99,9 @@ def resolve(name: str, profile: str | None = None) -> Target:
         return _wheel(name, profile)
     if name and Path(name).is_dir():
         return _tree(name, profile)
+    checkout, at, revision = name.rpartition("@")
+    if at and revision and Path(checkout).is_dir():
+        return _revision(name, Path(checkout), revision, profile)
     if name in _entry_points():
         where = _entry_points()[name].value
         return Target(name, LoadSpec("factory", where), profile or LATEST)
@@ -80,6 +109,30 @@ def resolve(name: str, profile: str | None = None) -> Target:
         return Target(name, LoadSpec("factory", name), profile or LATEST)
     forms = ", ".join([*BUILT_IN, *(form for form, _ in FORMS)])
     raise TargetError(f"there is no target {name!r}; a target is one of {forms}")
+
+
+def patched(target: Target, diff: str) -> Target:
+    """The target with the diff in a file applied to a copy of it.
+
+    Raises:
+        TargetError: it is no vLLM that lies in a folder.
+        PatchError: it is no diff, or does not apply.
+    """
+    if target.spec.kind != "folder":
+        raise TargetError(
+            f"a patch applies to a released, installed or checked-out vLLM, which {target.name} is not"
+        )
+    # Judging without a patch needs no patch library.
+    from . import patches
+
+    scratch = Scratch()
+    copy = scratch.folder / "connector"
+    _copy_sources(Path(target.spec.where), copy)
+    applied = patches.apply_diff(diff, copy, target.name)
+    notes = () if not applied.ignored else (f"ignored in {diff}: {_listed(applied.ignored)}",)
+    return replace(
+        target, spec=LoadSpec("folder", str(copy)), patch=diff, notes=target.notes + notes, scratch=scratch
+    )
 
 
 def list_targets() -> tuple[Listed, ...]:
@@ -133,9 +186,9 @@ def _wheel(name: str, profile: str | None) -> Target:
         raise TargetError(f"there is no file {name}")
     version = wheels.wheel_version(path)
     judged = _profile_of(version, name, profile)
-    scratch = tempfile.TemporaryDirectory(prefix="auxout-")
-    atexit.register(scratch.cleanup)
-    return _released(name, wheels.extract_wheel(path, Path(scratch.name) / "connector"), version, judged)
+    scratch = Scratch()
+    found = _released(name, wheels.extract_wheel(path, scratch.folder / "connector"), version, judged)
+    return replace(found, scratch=scratch)
 
 
 def _tree(name: str, profile: str | None) -> Target:
@@ -144,11 +197,43 @@ def _tree(name: str, profile: str | None) -> Target:
     folder = root if (root / "connector.py").is_file() else root / wheels.FOLDER
     if not (folder / "connector.py").is_file():
         raise TargetError(f"{name} has no {wheels.FOLDER}/connector.py and is not that folder itself")
-    if profile is None:
+    version = "" if folder == root else revisions.version_of(root)
+    return Target(
+        name, LoadSpec("folder", str(folder)), _profile_of_tree(name, version, profile), _shown(version)
+    )
+
+
+def _revision(name: str, checkout: Path, revision: str, profile: str | None) -> Target:
+    scratch = Scratch()
+    revisions.export(checkout, revision, scratch.folder / "connector")
+    version = revisions.version_of(checkout, revision)
+    spec = LoadSpec("folder", str(scratch.folder / "connector"))
+    return Target(name, spec, _profile_of_tree(name, version, profile), _shown(version), scratch=scratch)
+
+
+def _shown(version: str) -> str:
+    return f"vllm {version} or later" if version else ""
+
+
+def _profile_of_tree(name: str, version: str, profile: str | None) -> str:
+    if profile is None and not version:
         raise TargetError(
             f"the version of {name} cannot be told from its files; add --profile ({' or '.join(PROFILES)})"
         )
-    return Target(name, LoadSpec("folder", str(folder)), profile)
+    return _profile_of(version, name, profile)
+
+
+def _copy_sources(folder: Path, into: Path) -> None:
+    """Copy a folder's Python files; whoever owns them and whatever they link to, the copies are plain files."""
+    for path in sorted(folder.rglob("*.py")):
+        target = into / path.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def _listed(names: tuple[str, ...], most: int = 5) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _released(name: str, folder: Path, version: str, profile: str) -> Target:

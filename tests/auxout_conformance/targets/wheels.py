@@ -22,7 +22,7 @@ def cache_dir() -> Path:
     """Where fetched connectors are kept: ``$AUXOUT_CACHE``, else the user's cache directory."""
     explicit = os.environ.get("AUXOUT_CACHE")
     if explicit:
-        return Path(explicit)
+        return Path(explicit).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "auxout"
 
