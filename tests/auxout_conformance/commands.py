@@ -5,25 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
-from auxout_spec import scenario as scenarios
-from auxout_spec.engine import Impossible
-from auxout_spec.profiles import LATEST, PROFILES
-from auxout_spec.scenario import Scenario
+from rich.text import Text
 
-from . import expect, exploring, files, init, render, report, rules, runner, tracing
-from .cases import all_cases
-from .known import all_findings, findings_of
+from auxout_spec.profiles import LATEST, PROFILES, Deviation
+
+from . import expect, exploring, files, init, render, replaying, report, rules, runner, tracing
+from .known import deviations_of
 from .mistakes import UserMistake, check_profile, did_you_mean
 from .screen import STYLES, Display, Screen, progress_display
 from .targets import PatchError, Target, TargetError, list_targets, patched, resolve
-from .verdicts import Interrupted, Report, Suite, Verdict
+from .timeline import of_violation, picture, terminal
+from .verdicts import Interrupted, Report, Suite, Verdict, Violation
 
 _WORST_FIRST = (Verdict.VIOLATION, Verdict.BROKEN, Verdict.INCOMPLETE, Verdict.CONFORM)
 """Whose exit code wins: a violation is an answer, and a target that broke must not hide it."""
 _REPORT = "report"
 _EXPECT = "expectation file"
+_PICTURE = "picture"
 
 
 def run(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -64,18 +63,23 @@ def _conform(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _replay(args: argparse.Namespace, words: Sequence[str]) -> int:
-    scenario = _read_scenario(args.scenario)
+    scenario = replaying.read_scenario(args.scenario)
+    if args.svg:
+        files.check_writable(args.svg, _PICTURE)
     targets = _resolved(args.targets, args.profile or scenario.profile or None, args.patch)
     for target in targets:
-        _check_possible(scenario, args.profile or scenario.profile or target.profile)
+        replaying.check_possible(scenario, args.profile or scenario.profile or target.profile)
     screen = Screen()
-    answers = [_replay_on(screen, scenario, target, args) for target in targets]
-    table = [
-        (render.printable(target.title), *words) for target, (_, *words) in zip(targets, answers, strict=True)
-    ]
-    for line, (verdict, *_) in zip(render.columns(table), answers, strict=True):
-        screen.line(line, STYLES[verdict])
-    return _worst(verdict for verdict, *_ in answers)
+    answers = [replaying.play(screen, scenario, target, args.known, args.optimized) for target in targets]
+    shown = next((each for each in answers if each.verdict is Verdict.VIOLATION), answers[0])
+    if shown.verdict is Verdict.CONFORM:
+        screen.lines(terminal.draw(shown.timeline, screen.width))
+    if args.svg:
+        files.write_text(args.svg, picture.draw(shown.timeline), _PICTURE)
+    table = [(render.printable(answer.target.title), *answer.words) for answer in answers]
+    for line, answer in zip(render.columns(table), answers, strict=True):
+        screen.line(line, STYLES[answer.verdict])
+    return _worst(answer.verdict for answer in answers)
 
 
 def _clauses(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -105,6 +109,8 @@ def _explore(args: argparse.Namespace, words: Sequence[str]) -> int:
     if not (args.models or args.every or args.nightly):
         screen.table(("model", "profile", "verdict", "what it is for"), exploring.listing(args.profile))
         return 0
+    if args.svg:
+        files.check_writable(args.svg, _PICTURE)
     models = exploring.chosen(args.models, args.every, args.nightly, args.profile)
     jobs = max(1, args.jobs or exploring.default_jobs())
     with progress_display() as display:
@@ -116,6 +122,13 @@ def _explore(args: argparse.Namespace, words: Sequence[str]) -> int:
     for each in explored:
         if each.differences or args.models:
             screen.lines(["", *exploring.detail_lines(each)])
+            if each.result.trace:
+                screen.lines(["", *terminal.draw(exploring.timeline_of(each), screen.width)])
+    if args.svg:
+        found = next((each for each in explored if each.result.trace), None)
+        if found is None:
+            raise UserMistake("no counterexample was found, so there is nothing to draw")
+        files.write_text(args.svg, picture.draw(exploring.timeline_of(found)), _PICTURE)
     return exploring.exit_code(explored)
 
 
@@ -208,7 +221,13 @@ def _finish(reports: Sequence[Report], interrupted: bool) -> int:
     """Show the reports, verdicts last, and return the exit code."""
     screen = Screen()
     for each in reports:
-        screen.lines(render.detail_lines(each, several=len(reports) > 1))
+        deviations = deviations_of(each.known)
+
+        def draw(violation: Violation, deviations: frozenset[Deviation] = deviations) -> list[Text]:
+            timeline = of_violation(violation, deviations)
+            return terminal.draw(timeline, screen.width) if terminal.fits(timeline, screen.width) else []
+
+        screen.lines(render.detail_lines(each, several=len(reports) > 1, draw=draw))
     for each, line in zip(reports, render.summary_lines(reports), strict=True):
         screen.line(line, STYLES[each.verdict])
     if interrupted:
@@ -253,75 +272,3 @@ def _write_expectations(judged: Report, old: expect.Expectations | None, path: s
     files.write_text(path, expect.dump(new), _EXPECT)
     todo = sum(entry.reason == expect.TODO for entry in new.entries)
     print(f"wrote {path}: {len(new.entries)} expected, {todo} without a reason yet", file=sys.stderr)
-
-
-def _read_scenario(given: str) -> Scenario:
-    if given == "-":
-        name, text = "standard input", sys.stdin.read()
-    elif given.lstrip().startswith("{"):
-        name, text = "on the command line", given
-    elif given.lower() in _shipped_scenarios() and not Path(given).exists():
-        return _shipped_scenarios()[given.lower()]
-    else:
-        name, text = given, files.read_text(given, "scenario")
-    try:
-        return scenarios.load(text)
-    except (ValueError, RecursionError) as error:
-        raise UserMistake(f"the scenario ({name}) cannot be read: {error}") from None
-
-
-def _shipped_scenarios() -> dict[str, Scenario]:
-    """The scenarios of curated cases and known findings, by their names in lower case."""
-    named = {case.name.lower(): case.scenario for case in all_cases()}
-    return named | {finding.id.lower(): finding.scenario for finding in all_findings()}
-
-
-def _check_possible(scenario: Scenario, profile: str) -> None:
-    """Find out what is wrong with a hand-written scenario before it is blamed on a target."""
-    for end in range(1, len(scenario.events) + 1):
-        why = _why_impossible(scenario._replace(events=scenario.events[:end]), profile)
-        if why:
-            raise UserMistake(f"event {end} of the scenario cannot happen under profile {profile}: {why}")
-
-
-def _why_impossible(scenario: Scenario, profile: str) -> str:
-    """Which guard of the engine model forbids it; empty if none does."""
-    try:
-        scenarios.run(scenario, PROFILES[profile])
-    except Impossible as error:
-        return str(error)
-    return ""
-
-
-def _replay_on(
-    screen: Screen, scenario: Scenario, target: Target, args: argparse.Namespace
-) -> tuple[Verdict, str, str, str]:
-    """Play it on one target, show what is wrong, and return the verdict and the cells of its line."""
-    under = f"profile {target.profile}"
-    try:
-        violation = runner.replay(
-            scenario,
-            target.name,
-            target.profile,
-            known=args.known,
-            optimized=args.optimized,
-            on_said=lambda text: screen.lines(render.said_lines(target.name, text)),
-            patch=args.patch or "",
-        )
-    except runner.TargetBroken as error:
-        screen.lines(render.said_lines(target.name, error.said))
-        return Verdict.BROKEN, Verdict.BROKEN.value, under, render.printable(str(error))
-    if violation is None:
-        right = _known_words(scenario, target, args) if args.known else "every answer is right"
-        return Verdict.CONFORM, Verdict.CONFORM.value, under, right
-    screen.lines([*render.violation_lines(violation), ""])
-    return Verdict.VIOLATION, Verdict.VIOLATION.value, under, violation.clause
-
-
-def _known_words(scenario: Scenario, target: Target, args: argparse.Namespace) -> str:
-    """What ``--known`` accepted of a scenario that shows nothing else."""
-    plain = runner.replay(scenario, target.name, target.profile, optimized=args.optimized)
-    if plain is None:
-        return "every answer is right"
-    findings = [each.id for each in findings_of(target.release) if each.clause == plain.clause]
-    return f"every answer is right but for known findings: {', '.join(findings) or plain.clause}"

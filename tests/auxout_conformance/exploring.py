@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from typing import Any, NamedTuple
 
 from auxout_spec import scenario
+from auxout_spec.clauses import CLAUSES
 from auxout_spec.explorer import manifest
 from auxout_spec.explorer.manifest import Expected
 from auxout_spec.explorer.model import Model
@@ -17,6 +18,7 @@ from auxout_spec.explorer.search import Result, explore
 from auxout_spec.scenario import Scenario
 
 from .mistakes import UserMistake, did_you_mean
+from .timeline import Timeline, Wrong, build
 from .verdicts import Progress
 
 EXIT_DIFFERENT = 1
@@ -127,6 +129,14 @@ def as_scenario(model: Model, result: Result) -> Scenario:
     return Scenario(result.trace, model.block_size, model.depth, model.profile, model.name, clause)
 
 
+def timeline_of(explored: Explored) -> Timeline:
+    """The timeline of a model's counterexample."""
+    model, result, _ = explored
+    broken = result.broken
+    wrong = broken and Wrong(broken.clause, _sentence(broken.clause), "", "", broken.message)
+    return build(result.trace, model.config, wrong)
+
+
 def listing(profile: str | None) -> list[tuple[str, ...]]:
     """Every model: name, profile, expected verdict, and what it is for."""
     expected = manifest.load()
@@ -142,6 +152,10 @@ def freeze(explored: Iterable[Explored]) -> None:
     entries = {name: entry for name, entry in manifest.load().items() if name in MODELS}
     entries |= {each.model.name: manifest.found(each.model, each.result) for each in explored}
     manifest.FILE.write_text(manifest.dump(entries), encoding="utf-8")
+
+
+def _sentence(clause: str) -> str:
+    return CLAUSES[clause].sentence if clause in CLAUSES else ""
 
 
 def _verdict(expected: Expected | None) -> str:

@@ -8,6 +8,7 @@ and each finding is shown again by its scenario under the spec without it, so th
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -50,6 +51,12 @@ def findings_of(release: str) -> tuple[Finding, ...]:
 def findings_under(profile: str) -> tuple[Finding, ...]:
     """The known findings of the release that a profile describes."""
     return tuple(finding for finding in all_findings() if finding.scenario.profile == profile)
+
+
+def deviations_of(ids: Iterable[str]) -> frozenset[Deviation]:
+    """The deviations behind some findings, by their ids."""
+    wanted = set(ids)
+    return frozenset(finding.deviation for finding in all_findings() if finding.id in wanted)
 
 
 def _read(text: str) -> list[Finding]:

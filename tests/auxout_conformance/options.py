@@ -72,6 +72,7 @@ examples
   auxout replay found.json my_module:make reference      where do they differ?
   auxout replay - impl < found.json
   auxout replay F31-1 vllm==0.31.0
+  auxout replay F31-1 reference --svg restart.svg        the timeline as a picture
   auxout replay '{{"auxout": "scenario/1", "events": [{{"add": "A", "prompt": 4}}, {{"launch": {{"A": 4}}}}]}}' impl
 
 {EXIT_CODES}"""
@@ -200,6 +201,7 @@ def _add_replay(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--known", action="store_true", help="accept the known findings of a released vLLM")
     add("--optimized", action="store_true", help="run the target under python -O")
     add("--patch", metavar="F", help="apply the diff in F to a copy of the targets first")
+    add("--svg", metavar="FILE", help="also draw the timeline to FILE, of the first target that is wrong")
 
 
 def _add_explore(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -217,6 +219,7 @@ def _add_explore(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="N",
         help="give a model up beyond so many states",
     )
+    add("--svg", metavar="FILE", help="draw the timeline of the first counterexample to FILE")
     add("--freeze", action="store_true", help="put what is found on record")
 
 

@@ -5,14 +5,18 @@ A line that is meant to be copied, a scenario's JSON or a replay command, is one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
+
+from rich.text import Text
 
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
 
 from .tracing import Impossible
 from .verdicts import ClauseResult, Report, Verdict, Violation
+
+Draw = Callable[[Violation], Sequence[Text]]
 
 
 def verdict_words(report: Report) -> str:
@@ -33,13 +37,19 @@ def summary_lines(reports: Sequence[Report]) -> list[str]:
     return [f"{printable(report.target):<{width}}  {'  '.join(_facts(report))}" for report in reports]
 
 
-def detail_lines(report: Report, several: bool = False) -> list[str]:
-    """Each unexpected violation in full, then the notes; with ``several`` targets their names are repeated."""
-    violations, lines = unexpected(report), list[str]()
+def detail_lines(
+    report: Report, several: bool = False, draw: Draw = lambda violation: ()
+) -> list[str | Text]:
+    """Each unexpected violation in full, then the notes; with ``several`` targets their names are repeated.
+
+    Args:
+        draw: a picture of a violation, as lines.
+    """
+    violations, lines = unexpected(report), list[str | Text]()
     name = printable(report.target)
     for number, violation in enumerate(violations, 1):
         lines.append(f"violation {number} of {len(violations)}{f' of {name}' if several else ''}")
-        lines += [*violation_lines(violation), ""]
+        lines += [*violation_lines(violation, draw(violation)), ""]
     if report.replay:
         lines += [f"{name} broke; replay", printable(report.replay), ""]
     return lines + [f"note: {name}: {printable(note)}" for note in report.notes]
@@ -47,26 +57,30 @@ def detail_lines(report: Report, several: bool = False) -> list[str]:
 
 def report_text(report: Report) -> str:
     """What ``auxout conform`` prints for one target, as one text."""
-    return "\n".join([*detail_lines(report), *summary_lines([report])])
+    return "\n".join(map(str, [*detail_lines(report), *summary_lines([report])]))
 
 
-def violation_lines(violation: Violation) -> list[str]:
-    """Everything about one violation; the last line is the replay command, alone."""
+def violation_lines(violation: Violation, picture: Sequence[Text] = ()) -> list[str | Text]:
+    """Everything about one violation, and its picture; the last line is the replay command, alone."""
     clause, num_events = violation.clause, len(violation.scenario.events)
-    lines = [f"{clause}  {CLAUSES[clause].sentence}" if clause in CLAUSES else clause]
+    lines: list[str | Text] = [f"{clause}  {CLAUSES[clause].sentence}" if clause in CLAUSES else clause]
     lines += field("call", f"{violation.call}, event {violation.event} of {num_events}")
     lines += field("expected", violation.expected)
     lines += field("actual", violation.actual)
     lines += field("found by", found_by_words(violation))
     lines += field("scenario", scenarios.dump(violation.scenario).rstrip("\n"))
+    if picture:
+        lines += ["", *picture]
     return [*lines, "  replay", printable(violation.replay)]
 
 
 def found_by_words(violation: Violation) -> str:
     """What found it, and how much larger the scenario was then."""
     seed = "" if violation.seed is None else f", seed {violation.seed}"
-    number = violation.shrunk_from
-    larger = "" if number is None else f"; shrunk from {number} event{'' if number == 1 else 's'}"
+    number, larger = violation.shrunk_from, ""
+    if number is not None:
+        fewer = number > len(violation.scenario.events)
+        larger = f"; shrunk from {number} events" if fewer else "; its numbers made smaller"
     return f"{violation.found_by}{seed}{larger}"
 
 

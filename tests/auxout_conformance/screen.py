@@ -23,6 +23,9 @@ STYLES = {
     Verdict.INCOMPLETE: "yellow",
 }
 
+LOG_WIDTH = 120
+"""Letters in a line when nobody looks at a terminal."""
+
 
 class Screen:
     """Writes results. Lines are never wrapped, cut or read as markup."""
@@ -30,12 +33,18 @@ class Screen:
     def __init__(self) -> None:
         self._console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
 
-    def line(self, text: str = "", style: str = "") -> None:
+    @property
+    def width(self) -> int:
+        """Letters in a line of the terminal, or of a log file."""
+        return self._console.width if self._console.is_terminal else LOG_WIDTH
+
+    def line(self, text: str | Text = "", style: str = "") -> None:
         """One line, whatever its length; coloured if a person looks."""
-        if style and self._console.is_terminal:
-            self._console.print(Text(text, style=style), soft_wrap=True)
+        styled = text if isinstance(text, Text) else Text(text, style=style)
+        if self._console.is_terminal and (style or isinstance(text, Text)):
+            self._console.print(styled, soft_wrap=True)
         else:
-            print(text)
+            print(styled.plain)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Aligned columns; the last one is folded to fit if a person looks."""
@@ -49,7 +58,7 @@ class Screen:
             table.add_row(*map(Text, row))
         self._console.print(table)
 
-    def lines(self, lines: Iterable[str]) -> None:
+    def lines(self, lines: Iterable[str | Text]) -> None:
         """Several lines."""
         for line in lines:
             self.line(line)

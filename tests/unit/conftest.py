@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from auxout_conformance import cli, commands
+from auxout_conformance import cli, commands, replaying
 from auxout_conformance.hosts import TargetBroken
 from auxout_conformance.verdicts import ClauseResult, Progress, Report, Verdict, Violation
 from auxout_spec import scenario as scenarios
@@ -96,5 +96,6 @@ class FakeRunner:
 def judge(monkeypatch: pytest.MonkeyPatch) -> FakeRunner:
     """The fake judge, in place."""
     fake = FakeRunner()
-    monkeypatch.setattr(commands, "runner", fake)
+    for module in (commands, replaying):
+        monkeypatch.setattr(module, "runner", fake)
     return fake

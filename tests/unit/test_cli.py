@@ -80,7 +80,7 @@ def test_the_replay_command_is_one_line_that_a_shell_reads(run: Any, judge: Any)
 def test_the_printed_scenario_is_json(run: Any, judge: Any) -> None:
     judge.reports["impl"] = judge.violating("impl")
     out = run("conform", "impl").out
-    text = out.partition("  scenario  ")[2].partition("  replay")[0]
+    text = out.partition("  scenario  ")[2].partition("\n\n")[0]
     assert scenarios.load(text) == judge.scenario
     assert len(text.strip().splitlines()) == 1 + len(judge.scenario.events)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from auxout_conformance import commands
+from auxout_conformance import commands, replaying
 from auxout_conformance.hosts import TargetBroken
 from auxout_conformance.targets import Target
 from auxout_conformance.targets.loading import LoadSpec
@@ -138,7 +138,7 @@ def test_replay_with_known_findings_names_those_it_accepted(
         return None if known else plain
 
     released = Target("vllm==0.31.0", LoadSpec("module", "auxout_reference"), "0.31", release="0.31.0")
-    monkeypatch.setattr(commands.runner, "replay", replay)
+    monkeypatch.setattr(replaying.runner, "replay", replay)
     monkeypatch.setattr(commands, "resolve", lambda name, profile: released)
     ran = run("replay", "--known", "F31-1", "vllm==0.31.0")
     assert ran.code == 0

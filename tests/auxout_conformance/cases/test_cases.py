@@ -65,7 +65,7 @@ class Connector:
             seed=None,
             replay=self._replay(case),
         )
-        return "\n".join(render.violation_lines(violation))
+        return "\n".join(map(str, render.violation_lines(violation)))
 
     def _replay(self, case: Case) -> str:
         plain = case.scenario._replace(profile=self.target.profile, name="", clause="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import NamedTuple
 
 from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, Reset, TakeOutput
 from auxout_spec.values import BlockHash, Hashes, Metadata, Refusal, RequestView, Result, Row, Rows
@@ -64,18 +65,36 @@ def _hash_list(name: str, hashes: tuple[BlockHash, ...], views: Views) -> str:
     return "[" + ", ".join(f"#{text}" for text in names) + "]"
 
 
+class RowRange(NamedTuple):
+    """Rows of consecutive positions of one request and generation."""
+
+    request: str
+    start: int
+    end: int
+    generation: int = 0
+
+    def __str__(self) -> str:
+        if self.start < 0:
+            return f"{self.end - self.start} unknown"
+        suffix = f" of generation {self.generation}" if self.generation else ""
+        return f"{self.request}[{self.start}, {self.end}){suffix}"
+
+
+def row_ranges(rows: tuple[Row, ...]) -> list[RowRange]:
+    """Rows as ranges, in their order; rows that nobody made have positions below 0."""
+    groups = groupby(
+        enumerate(rows),
+        key=lambda item: (item[1].request, item[1].generation, max(item[1].position, -1) - item[0]),
+    )
+    ranges: list[RowRange] = []
+    for (request, generation, _), group in groups:
+        found = [row for _, row in group]
+        first = found[0].position
+        ranges.append(RowRange(request, first, first + len(found), generation))
+    return ranges
+
+
 def _rows(rows: tuple[Row, ...]) -> str:
-    """Rows as ranges of positions."""
     if not rows:
         return "0 rows"
-    texts: list[str] = []
-    for (request, generation, _), group in groupby(
-        enumerate(rows), key=lambda item: (item[1].request, item[1].generation, item[1].position - item[0])
-    ):
-        positions = [row.position for _, row in group]
-        if positions[0] < 0:
-            texts.append(f"{len(positions)} unknown")
-            continue
-        suffix = f" of generation {generation}" if generation else ""
-        texts.append(f"{request}[{positions[0]}, {positions[-1] + 1}){suffix}")
-    return f"{len(rows)} row{'s' if len(rows) > 1 else ''} " + " ".join(texts)
+    return f"{len(rows)} row{'s' if len(rows) > 1 else ''} " + " ".join(map(str, row_ranges(rows)))
