@@ -75,10 +75,12 @@ class AuxRequestOutput:
     Attributes:
         token_start: position of ``rows[0]``.
         rows: ``(num_rows, num_layers, top_k)``, ``uint8`` or ``uint16`` logical expert ids.
+        error: why the request failed, of a worker that fails requests and not the engine; it has no rows then.
     """
 
     token_start: int
     rows: NDArray[Any]
+    error: str | None = None
 
 
 class Roster:
@@ -94,7 +96,7 @@ class Roster:
     def pack(self) -> FlatIds:
         """The ids as one string, or as they are if one string would be ambiguous. O(n) once, then O(1)."""
         if self._packed is None:
-            self._packed = _pack_ids(self.ids)
+            self._packed = pack_ids(self.ids)
         return self._packed
 
 
@@ -145,21 +147,21 @@ class EmitStarts(_Columns[int]):
     is pickled they no longer are.
     """
 
-    __slots__ = ("_packed", "_roster", "_starts")
+    __slots__ = ("_packed", "_starts", "roster")
 
     def __init__(self, roster: Roster, starts: Sequence[int], packed: FlatInts | None = None) -> None:
         """``starts`` is kept, not copied, and must not change; ``packed`` is what they were unpacked from."""
-        self._roster = roster
+        self.roster = roster
         self._starts = starts
         self._packed = _pack_ints(starts) if packed is None else packed
         self._table = None
 
     def walk(self) -> Iterator[tuple[str, int]]:
         """Pairs in batch order."""
-        return zip(self._roster.ids, self._starts, strict=True)
+        return zip(self.roster.ids, self._starts, strict=True)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._roster.ids)
+        return iter(self.roster.ids)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -169,7 +171,7 @@ class EmitStarts(_Columns[int]):
 
     def pack(self) -> tuple[FlatIds, FlatInts]:
         """Ids and starts, flat."""
-        return self._roster.pack(), self._packed
+        return self.roster.pack(), self._packed
 
 
 class NewHashes(_Columns[PackedBlockHashes]):
@@ -202,9 +204,9 @@ class NewHashes(_Columns[PackedBlockHashes]):
         data, sizes = self._data, self._sizes
         size = sizes[0] if sizes else 0
         if sizes.count(size) != len(sizes):
-            return _pack_ids(self._names), data, sizes
+            return pack_ids(self._names), data, sizes
         single = size > 0 and countOf(map(len, data), size) == len(data)
-        return _pack_ids(self._names), b"".join(data) if single else data, size
+        return pack_ids(self._names), b"".join(data) if single else data, size
 
 
 def _no_hashes() -> dict[str, PackedBlockHashes]:
@@ -259,7 +261,7 @@ def _restore_metadata(
 
 
 def _restore_starts(ids: FlatIds, starts: FlatInts) -> EmitStarts:
-    return EmitStarts(Roster(_unpack_ids(ids), ids), _unpack_ints(starts), starts)
+    return EmitStarts(Roster(unpack_ids(ids), ids), _unpack_ints(starts), starts)
 
 
 def _restore_hashes(names: FlatIds, data: Any, sizes: int | Sequence[int]) -> NewHashes:
@@ -267,7 +269,7 @@ def _restore_hashes(names: FlatIds, data: Any, sizes: int | Sequence[int]) -> Ne
         if isinstance(data, bytes):
             data = [data[start : start + sizes] for start in range(0, len(data), sizes)]
         sizes = [sizes] * len(data)
-    return NewHashes(_unpack_ids(names), data, sizes)
+    return NewHashes(unpack_ids(names), data, sizes)
 
 
 def _flatten(hashes: Mapping[str, PackedBlockHashes]) -> FlatHashes:
@@ -277,13 +279,13 @@ def _flatten(hashes: Mapping[str, PackedBlockHashes]) -> FlatHashes:
     return hashes.pack()
 
 
-def _pack_ids(ids: Sequence[str]) -> FlatIds:
+def pack_ids(ids: Sequence[str]) -> FlatIds:
     packed = _SEPARATOR.join(ids)
     # An id that holds the separator, or no id at all, could not be told apart.
     return packed if packed.count(_SEPARATOR) == len(ids) - 1 else tuple(ids)
 
 
-def _unpack_ids(packed: FlatIds) -> Sequence[str]:
+def unpack_ids(packed: FlatIds) -> Sequence[str]:
     return packed.split(_SEPARATOR) if isinstance(packed, str) else packed
 
 

@@ -24,3 +24,7 @@ class ProtocolViolation(AssertionError):
         clause, request_id, problem = self.args
         prefix = "" if request_id is None else f"request {request_id}: "
         return f"{prefix}{problem} [{clause}]"
+
+
+class StoreError(RuntimeError):
+    """A store failed in a way that the protocol does not know, or is closed."""

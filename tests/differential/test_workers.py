@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import auxout_reference
+from auxout.core import WorkerCore as FastCore
 from auxout_reference.worker import WorkerCore as ReferenceCore
 from auxout_spec import worker as spec
 from auxout_spec.values import Metadata, Outputs, Refusal, Row
@@ -240,7 +241,7 @@ def play(seed: int, *workers: Any) -> set[str]:
     return pair.seen
 
 
-WORKERS = (ReferenceCore,)
+WORKERS = (ReferenceCore, FastCore)
 
 
 def test_random_calls() -> None:

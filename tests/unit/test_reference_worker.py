@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import auxout.core
 import auxout_reference.worker
 from auxout_reference import AuxOutputConnectorMetadata, PackedBlockHashes
 
-MODULES = {"reference": auxout_reference.worker}
+MODULES = {"reference": auxout_reference.worker, "impl": auxout.core}
 
 
 def expect(actual: object, expected: object) -> None:

@@ -1,0 +1,149 @@
+"""Where a step's rows go: arithmetic over the batch, without a loop over requests.
+
+Every request's accepted rows continue at its capture cursor, fill the block that was begun and then new ones. Blocks
+are slots of the store's arena, so this is where a row is copied, once.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+
+class Span(NamedTuple):
+    """The positions that a step's requests store: ``[cursor, end)`` each, in arrays over the batch."""
+
+    cursor: Ints
+    end: Ints
+    num_accepted: Ints
+    source: Ints
+    """Where each one's rows begin in the step's rows."""
+
+
+class Blocks(NamedTuple):
+    """The blocks that a span touches, request after request."""
+
+    first: Ints
+    """``(n,)``, number of each request's first block."""
+    base: Ints
+    """``(n,)``, where its slots begin in ``slots``."""
+    num_full: Ints
+    """``(n,)``, its blocks that are full now; they come first."""
+    slots: Ints
+    tail: Ints
+    """``(n,)``, slot of the block that is incomplete now; -1 when there is none."""
+
+
+def num_new_blocks(span: Span, block_size: int) -> int:
+    """Blocks that were not begun before."""
+    return int((-(-span.end // block_size) - -(-span.cursor // block_size)).sum())
+
+
+def blocks_of(span: Span, block_size: int, tail: Ints, new_slots: list[int]) -> Blocks:
+    """Lay out the blocks of a span.
+
+    Args:
+        tail: ``(n,)``, slot of the block that each request had begun; any value where it had none.
+        new_slots: one for each new block.
+    """
+    first = span.cursor // block_size
+    ends_in = span.end // block_size
+    rest = span.end - ends_in * block_size
+    count = ends_in + (rest > 0) - first
+    stop = np.cumsum(count)
+    base = stop - count
+    begun = span.cursor != first * block_size
+    if not new_slots:
+        slots = tail[begun]
+    elif begun.any():
+        slots = np.empty(stop[-1], np.int64)
+        old = base[begun]
+        slots[old] = tail[begun]
+        is_new = np.ones(len(slots), np.bool_)
+        is_new[old] = False
+        slots[is_new] = new_slots
+    else:
+        slots = np.array(new_slots, np.int64)
+    last = np.full(len(first), -1, np.int64)
+    open_ = rest > 0
+    last[open_] = slots[stop[open_] - 1]
+    return Blocks(first, base, ends_in - first, slots, last)
+
+
+def copy_rows(span: Span, blocks: Blocks, rows: NDArray[Any], arena: Any) -> None:
+    """Copy accepted rows into their blocks: short runs of all requests at once, long ones by the block.
+
+    Args:
+        rows: ``(total, num_layers, top_k)``, the step's, contiguous.
+        arena: ``(num_slots, block_size, num_layers, top_k)``.
+    """
+    block_size = arena.shape[1]
+    accepted = span.num_accepted
+    source, target = as_items(rows), as_items(arena.reshape(-1, *rows.shape[1:]))
+    offset = span.cursor - blocks.first * block_size
+    longest = int(accepted.max(initial=0))
+    if longest == 1 and len(source) == len(accepted) == int(accepted.sum()):  # a plain decode step
+        target[blocks.slots * block_size + offset] = source
+        return
+    if longest > block_size:
+        for index in places(accepted > block_size):
+            _copy_run(span, blocks, index, rows, arena)
+        accepted = np.where(accepted > block_size, 0, accepted)
+    total = int(accepted.sum())
+    if total:
+        # Row j of a request is in its block (offset + j) // block_size, at (offset + j) % block_size.
+        begin = np.cumsum(accepted) - accepted
+        j = np.arange(total)
+        position = j + np.repeat(offset - begin, accepted)
+        block = position // block_size
+        slot = blocks.slots[block + np.repeat(blocks.base, accepted)]
+        target[slot * block_size + position - block * block_size] = source[
+            j + np.repeat(span.source - begin, accepted)
+        ]
+
+
+def _copy_run(span: Span, blocks: Blocks, index: int, rows: Any, arena: NDArray[Any]) -> None:
+    """One request's rows: the rest of the block that was begun, whole blocks, the begin of the next."""
+    block_size = arena.shape[1]
+    source = int(span.source[index])
+    stop = source + int(span.num_accepted[index])
+    base, num_full = int(blocks.base[index]), int(blocks.num_full[index])
+    slots = blocks.slots[base : base + num_full]
+    offset = int(span.cursor[index]) % block_size
+    if offset:
+        head = block_size - offset
+        arena[slots[0], offset:] = rows[source : source + head]
+        source, slots = source + head, slots[1:]
+    middle = source + len(slots) * block_size
+    whole = rows[source:middle].reshape(-1, *arena.shape[1:])
+    as_items(arena)[slots] = as_items(whole)
+    if middle < stop:
+        arena[int(blocks.tail[index]), : stop - middle] = rows[middle:stop]
+
+
+def gather(arena: NDArray[Any], slots: list[int], skip: int, out: Any) -> None:
+    """Copy the rows of consecutive blocks, without the first ``skip``, to the begin of ``out``."""
+    block_size = arena.shape[1]
+    if skip:
+        out[: block_size - skip] = arena[slots[0], skip:]
+        out, slots = out[block_size - skip :], slots[1:]
+    whole = out[: len(slots) * block_size].reshape(-1, *arena.shape[1:])
+    np.take(as_items(arena), slots, out=as_items(whole), mode="clip")  # unlike "raise", "clip" copies once
+
+
+def as_items(array: Any) -> NDArray[Any]:
+    """``(n, ...)`` contiguous as ``(n,)`` of opaque items, which numpy copies whole."""
+    size = array.dtype.itemsize * prod(array.shape[1:])
+    return array.reshape(len(array), -1).view(f"V{size}")[:, 0] if len(array) else np.empty(0, f"V{size}")
+
+
+def places(mask: NDArray[np.bool_]) -> list[int]:
+    """Where a mask is true."""
+    return np.flatnonzero(mask).tolist()

@@ -1,0 +1,155 @@
+"""What one step's metadata asks for, found out before anything is changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ._capture import places
+from ._requests import RequestTable, columns
+from .errors import ProtocolViolation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ._requests import Ints
+    from ._wire import AuxOutputConnectorMetadata, PackedBlockHashes, Roster
+
+_GENERATION_BYTES = 8
+
+
+@dataclass(slots=True)
+class Writing:
+    """Blocks to be put, in columns."""
+
+    owners: list[str] = field(default_factory=list[str])
+    keys: list[bytes] = field(default_factory=list[bytes])
+    slots: list[int] = field(default_factory=list[int])
+
+    def without(self, owner: str) -> tuple[Writing, list[int]]:
+        """The blocks of the others, and the slots of this one's."""
+        rest, dropped = Writing(), list[int]()
+        for name, key, slot in zip(self.owners, self.keys, self.slots, strict=True):
+            if name == owner:
+                dropped.append(slot)
+            else:
+                rest.owners.append(name)
+                rest.keys.append(key)
+                rest.slots.append(slot)
+        return rest, dropped
+
+
+@dataclass(slots=True)
+class Intake:
+    """A step's metadata, read; ``table`` is an empty one if it begins a generation."""
+
+    table: RequestTable
+    roster: Roster
+    emit_starts: Ints
+    seats: Ints
+    """``(n,)`` of the roster; -1 for those that start."""
+    starting: dict[str, int] = field(default_factory=dict[str, int])
+    """Request -> emit start."""
+    added: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
+    """Request -> its new keys."""
+    ending: dict[str, int] = field(default_factory=dict[str, int])
+    """Request -> seat."""
+    objections: list[ProtocolViolation] = field(default_factory=list[ProtocolViolation])
+    """To single requests."""
+
+    def keys(self, request_id: str) -> list[bytes]:
+        """All keys of a request, the new ones included."""
+        seat = self.table.seats.get(request_id)
+        known = [] if seat is None else self.table.keys[seat]
+        return known + self.added.get(request_id, [])
+
+    def without(self, request_id: str) -> list[bytes]:
+        """Take in no hashes of a request that fails; the keys that it has."""
+        self.added.pop(request_id, None)
+        return self.keys(request_id)
+
+    def commit(self) -> None:
+        """Seat the requests that start, append keys, note who ended. Blocks that are ready wait no more."""
+        table = self.table
+        table.start(self.starting)
+        for request_id, added in self.added.items():
+            seat = table.seats[request_id]
+            keys = table.keys[seat]
+            keys += added
+            if table.waiting[seat]:
+                table.waiting[seat] = [each for each in table.waiting[seat] if each[0] >= len(keys)]
+        for seat in self.ending.values():
+            if not table.ends[seat]:
+                table.ends[seat] = True
+                table.num_ending += 1
+
+    def ready(self) -> Writing:
+        """Waiting blocks whose key arrives, ordered by request: of two that have one block, the first one's stays."""
+        writing = Writing()
+        table = self.table
+        for request_id in sorted(self.added):
+            seat = table.seats.get(request_id)
+            if seat is None or not table.waiting[seat]:
+                continue
+            keys = self.keys(request_id)
+            for block, slot in table.waiting[seat]:
+                if block < len(keys):
+                    writing.owners.append(request_id)
+                    writing.keys.append(keys[block])
+                    writing.slots.append(slot)
+        return writing
+
+
+def read(table: RequestTable, metadata: AuxOutputConnectorMetadata) -> Intake:
+    """Read metadata against the requests that live. O(scheduled requests + new hashes + ended requests)."""
+    roster, emit_starts = columns(metadata.requests)
+    intake = Intake(table, roster, emit_starts, table.find(roster))
+    ended = dict.fromkeys(metadata.finished_requests)
+    both = ended.keys() & set(roster.ids) if ended else ()
+    for request_id in sorted(both):
+        problem = "it runs and ends in one step"
+        intake.objections.append(ProtocolViolation("WORK-BEGIN-1", request_id, problem))
+    _object_to_emit_starts(intake)
+    _read_hashes(intake, metadata.block_hashes, namespace(metadata.generation))
+    for request_id in ended:
+        if request_id in both:
+            continue
+        if request_id in table.seats:
+            intake.ending[request_id] = table.seats[request_id]
+        else:
+            problem = "it ends and never began"
+            intake.objections.append(ProtocolViolation("WORK-TEAR-1", request_id, problem))
+    return intake
+
+
+def _object_to_emit_starts(intake: Intake) -> None:
+    """The requests that start, and settled ones whose emit start is beyond their emit cursor (WORK-BEGIN-4)."""
+    table, seats, emit_starts = intake.table, intake.seats, intake.emit_starts
+    ids = intake.roster.ids
+    known = table.emit[seats]
+    suspect = (emit_starts > known) & (table.in_flight[seats] == 0)
+    if (seats < 0).any():
+        for place in places(seats < 0):
+            intake.starting[ids[place]] = int(emit_starts[place])
+        suspect &= seats >= 0
+    for place in places(suspect):
+        if int(seats[place]) not in table.errors:
+            problem = f"emit start {emit_starts[place]} is beyond the emit cursor {known[place]}"
+            intake.objections.append(ProtocolViolation("WORK-BEGIN-4", ids[place], problem))
+
+
+def _read_hashes(intake: Intake, block_hashes: Mapping[str, PackedBlockHashes], prefix: bytes) -> None:
+    """New keys of each request (WORK-KEYS-1)."""
+    seats, errors = intake.table.seats, intake.table.errors
+    for request_id, packed in block_hashes.items():
+        seat = seats.get(request_id, -1)
+        if seat < 0 and request_id not in intake.starting:
+            problem = "there are hashes of it and it never began"
+            intake.objections.append(ProtocolViolation("WORK-KEYS-1", request_id, problem))
+        elif seat not in errors:
+            intake.added[request_id] = [prefix + block_hash for block_hash in packed]
+
+
+def namespace(generation: int) -> bytes:
+    """What the keys of a generation begin with."""
+    return generation.to_bytes(_GENERATION_BYTES, "little", signed=True)
