@@ -104,33 +104,31 @@ def read(table: RequestTable, metadata: AuxOutputConnectorMetadata) -> Intake:
     """Read metadata against the requests that live. O(scheduled requests + new hashes + ended requests)."""
     roster, emit_starts = columns(metadata.requests)
     intake = Intake(table, roster, emit_starts, table.find(roster))
+    if intake.seats.min(initial=0) < 0:
+        ids = roster.ids
+        intake.starting = {ids[place]: int(emit_starts[place]) for place in places(intake.seats < 0)}
     ended = dict.fromkeys(metadata.finished_requests)
-    both = ended.keys() & set(roster.ids) if ended else ()
-    for request_id in sorted(both):
+    both = sorted(ended.keys() & set(roster.ids)) if ended else []
+    for request_id in both:
         problem = "it runs and ends in one step"
         intake.objections.append(ProtocolViolation("WORK-BEGIN-1", request_id, problem))
-    _object_to_emit_starts(intake)
     _read_hashes(intake, metadata.block_hashes, namespace(metadata.generation))
     for request_id in ended:
-        if request_id in both:
-            continue
-        if request_id in table.seats:
+        if request_id in table.seats and request_id not in both:
             intake.ending[request_id] = table.seats[request_id]
-        else:
-            problem = "it ends and never began"
-            intake.objections.append(ProtocolViolation("WORK-TEAR-1", request_id, problem))
+        elif request_id not in both:
+            intake.objections.append(_unknown(request_id))
+    _object_to_emit_starts(intake)
     return intake
 
 
 def _object_to_emit_starts(intake: Intake) -> None:
-    """The requests that start, and settled ones whose emit start is beyond their emit cursor (WORK-BEGIN-4)."""
+    """Settled requests' emit starts are not beyond their emit cursors (WORK-BEGIN-4)."""
     table, seats, emit_starts = intake.table, intake.seats, intake.emit_starts
     ids = intake.roster.ids
     known = table.emit[seats]
     suspect = (emit_starts > known) & (table.in_flight[seats] == 0)
-    if (seats < 0).any():
-        for place in places(seats < 0):
-            intake.starting[ids[place]] = int(emit_starts[place])
+    if intake.starting:
         suspect &= seats >= 0
     for place in places(suspect):
         if int(seats[place]) not in table.errors:
@@ -139,15 +137,18 @@ def _object_to_emit_starts(intake: Intake) -> None:
 
 
 def _read_hashes(intake: Intake, block_hashes: Mapping[str, PackedBlockHashes], prefix: bytes) -> None:
-    """New keys of each request (WORK-KEYS-1)."""
+    """New keys of each request (WORK-KEYS-1, WORK-BEGIN-5)."""
     seats, errors = intake.table.seats, intake.table.errors
     for request_id, packed in block_hashes.items():
         seat = seats.get(request_id, -1)
         if seat < 0 and request_id not in intake.starting:
-            problem = "there are hashes of it and it never began"
-            intake.objections.append(ProtocolViolation("WORK-KEYS-1", request_id, problem))
+            intake.objections.append(_unknown(request_id))
         elif seat not in errors:
             intake.added[request_id] = [prefix + block_hash for block_hash in packed]
+
+
+def _unknown(request_id: str) -> ProtocolViolation:
+    return ProtocolViolation("WORK-BEGIN-5", request_id, "it gets hashes or ends and never began")
 
 
 def namespace(generation: int) -> bytes:

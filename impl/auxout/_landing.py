@@ -54,8 +54,6 @@ class PendingStep:
             problem = f"{count} requests, {self.starts.size} starts and {self.bounds.size} boundaries"
         elif self.bounds[0] != 0 or self.bounds[-1] != num_rows:
             problem = f"boundaries run from {self.bounds[0]} to {self.bounds[-1]}, rows from 0 to {num_rows}"
-        elif count and self.counts.min() < 1:
-            problem = "a request has no token"
         elif count and self.starts.min() < 0:
             problem = "a start is negative"
         else:
@@ -125,12 +123,12 @@ class Landing:
             self._keep_all_but(self.errors)
 
     def objections(self) -> list[ProtocolViolation]:
-        """What is wrong with single requests, in batch order (WORK-CAPTURE-1 to -4)."""
+        """What is wrong with single requests, in batch order (WORK-CAPTURE-2 to -5)."""
         parts, size = self.parts, self._block_size
         scheduled = self._table.scheduled[parts.seat]
         unbacked = (parts.start > parts.cursor) & (parts.cursor >= scheduled)
         inside = (parts.cursor % size != 0) & (self._table.tail[parts.seat] < 0)
-        miscounted = (parts.rejected < 0) | (parts.rejected > parts.num_rows)
+        miscounted = (parts.rejected < 0) | (parts.rejected > parts.num_rows) | (parts.num_rows < 1)
         wrong = miscounted | (parts.start < parts.cursor) | unbacked | inside
         if not wrong.any():
             return []
@@ -314,7 +312,7 @@ class Landing:
         start, cursor = int(parts.start[index]), int(parts.cursor[index])
         if miscounted:
             problem = f"{parts.rejected[index]} of {parts.num_rows[index]} tokens are rejected"
-            return ProtocolViolation("WORK-CAPTURE-1", request_id, problem)
+            return ProtocolViolation("WORK-CAPTURE-5", request_id, problem)
         if start < cursor:
             problem = f"capture goes back from {cursor} to {start}"
             return ProtocolViolation("WORK-CAPTURE-2", request_id, problem)

@@ -122,8 +122,7 @@ class WorkerCore:
             metadata: None for a step without auxiliary output.
 
         Raises:
-            ProtocolViolation: WORK-BEGIN-1 to -4; WORK-KEYS-1 or WORK-TEAR-1: hashes or a terminal event of a request
-                that it does not know; STORE-PUT-3: waiting blocks that got a key do not fit.
+            ProtocolViolation: WORK-BEGIN-1 to -5; STORE-PUT-3: waiting blocks that got a key do not fit.
         """
         self._require_open()
         if metadata is None:
@@ -171,7 +170,8 @@ class WorkerCore:
             rows: ``(total, num_layers, top_k)``; may be overwritten when this returns.
 
         Raises:
-            ProtocolViolation: WORK-STEP-1: as many steps as may be are in flight, or a batch that is not one.
+            ProtocolViolation: WORK-STEP-1: as many steps as may be are in flight, or a batch that is not one;
+                WORK-STEP-2: a request that never began.
         """
         if rows.dtype != self._dtype or rows.shape[1:] != self._shape:
             problem = f"rows are {rows.dtype} {rows.shape[1:]}, not {self._dtype} {self._shape}"
@@ -201,7 +201,7 @@ class WorkerCore:
         if len(seats) and seats.min() < 0:
             unknown = [step.roster.ids[place] for place in places(seats < 0)]
             problem = "it is in a step and never began"
-            objections = [ProtocolViolation("WORK-STEP-1", request_id, problem) for request_id in unknown]
+            objections = [ProtocolViolation("WORK-STEP-2", request_id, problem) for request_id in unknown]
             step.failing = self._failing(objections)
             seats = seats[seats >= 0]
         self._table.in_flight[seats] += 1
@@ -229,7 +229,7 @@ class WorkerCore:
             Rows from the emit cursor on, of each request that sampled (WORK-EMIT-1); reads like a dictionary.
 
         Raises:
-            ProtocolViolation: WORK-STEP-1: another step is the oldest; WORK-CAPTURE-1 to -4, WORK-EMIT-3: the rows do
+            ProtocolViolation: WORK-STEP-1: another step is the oldest; WORK-CAPTURE-2 to -5, WORK-EMIT-3: the rows do
                 not continue what is there; STORE-PUT-3, STORE-READ-1: the store cannot hold or lacks blocks.
         """
         self._require_open()

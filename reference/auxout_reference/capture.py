@@ -47,10 +47,10 @@ class Request:
 
 
 def accepted_rows(request_id: str, rows: NDArray[Any], num_rejected: int) -> NDArray[Any]:
-    """A step's rows without those of rejected drafts (WORK-CAPTURE-1)."""
-    if not 0 <= num_rejected <= len(rows):
+    """A step's rows without those of rejected drafts (WORK-CAPTURE-1, -5)."""
+    if not 0 <= num_rejected <= len(rows) or len(rows) == 0:
         what = f"{num_rejected} of {len(rows)} tokens are rejected"
-        raise ProtocolViolation("WORK-CAPTURE-1", request_id, what)
+        raise ProtocolViolation("WORK-CAPTURE-5", request_id, what)
     return rows[: len(rows) - num_rejected]
 
 

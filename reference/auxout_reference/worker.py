@@ -145,8 +145,7 @@ class WorkerCore:
             metadata: None for a step without auxiliary output.
 
         Raises:
-            ProtocolViolation: WORK-BEGIN-1 to -4; WORK-KEYS-1 or WORK-TEAR-1: hashes or a terminal event of a
-                request that it does not know; STORE-PUT-3: waiting blocks that got a key do not fit.
+            ProtocolViolation: WORK-BEGIN-1 to -5; STORE-PUT-3: waiting blocks that got a key do not fit.
         """
         self._require_open()
         if metadata is None:
@@ -159,14 +158,14 @@ class WorkerCore:
         for request_id in both:
             state.requests.setdefault(request_id, Request(0, self._no_rows))
             self._fail(state, ProtocolViolation("WORK-BEGIN-1", request_id, _BOTH))
+        self._require_known(state, metadata)
         for request_id, emit_start in metadata.requests.items():
             self._start(state, request_id, emit_start)
         retain: list[Key] = []
         for request_id, block_hashes in metadata.block_hashes.items():
             retain += self._add_keys(state, request_id, block_hashes)
-        for request_id in metadata.finished_requests:
-            if request_id not in both:
-                self._end(state, request_id)
+        for request_id in state.requests.keys() & set(metadata.finished_requests) - set(both):
+            state.requests[request_id] = replace(state.requests[request_id], finished=True)
         objects = self._take_ready(state, sorted(state.requests))
         state.drop_ended(metadata.finished_requests)
         self._write(state, objects, retain)
@@ -189,7 +188,8 @@ class WorkerCore:
             rows: ``(total, num_layers, top_k)``; may be overwritten when this returns.
 
         Raises:
-            ProtocolViolation: WORK-STEP-1: as many steps as may be are in flight, or a batch that is not one.
+            ProtocolViolation: WORK-STEP-1: as many steps as may be are in flight, or a batch that is not one;
+                WORK-STEP-2: a request that never began.
         """
         self._require_open()
         self._require_step(request_ids, token_starts, query_start_loc, rows)
@@ -197,7 +197,7 @@ class WorkerCore:
         unknown = frozenset(request_ids) - state.requests.keys()
         for request_id in request_ids:
             if request_id in unknown:
-                self._fail(state, ProtocolViolation("WORK-STEP-1", request_id, _NEVER_BEGAN))
+                self._fail(state, ProtocolViolation("WORK-STEP-2", request_id, _NEVER_BEGAN))
             else:
                 request = state.requests[request_id]
                 state.requests[request_id] = replace(request, num_in_flight=request.num_in_flight + 1)
@@ -229,7 +229,7 @@ class WorkerCore:
             Rows from the emit cursor on, of each request that sampled (WORK-EMIT-1).
 
         Raises:
-            ProtocolViolation: WORK-STEP-1: another step is the oldest; WORK-CAPTURE-1 to -4, WORK-EMIT-3: the
+            ProtocolViolation: WORK-STEP-1: another step is the oldest; WORK-CAPTURE-2 to -5, WORK-EMIT-3: the
                 rows do not continue what is there; STORE-PUT-3, STORE-READ-1: the store cannot hold or lacks
                 blocks.
         """
@@ -276,7 +276,6 @@ class WorkerCore:
     ) -> None:
         """Refuse a batch whose parts do not fit together, and one step too many (WORK-STEP-1)."""
         bounds = [int(bound) for bound in query_start_loc]
-        lengths = {end - start for start, end in pairwise(bounds)}
         right_type = rows.dtype == self._no_rows.dtype and rows.shape[1:] == self._no_rows.shape[1:]
         wrong = {
             "too many steps are in flight": len(self._state.in_flight) >= self._max_in_flight,
@@ -284,7 +283,6 @@ class WorkerCore:
             "as many starts as requests are needed": len(token_starts) != len(request_ids),
             "boundaries are one more than requests": len(bounds) != len(request_ids) + 1,
             "boundaries begin with 0 and end with the rows": [*bounds[:1], *bounds[-1:]] != [0, len(rows)],
-            "a request has no token": min(lengths, default=1) < 1,
             "a start is negative": min(token_starts, default=0) < 0,
             f"rows are {rows.dtype} {rows.shape[1:]}": not right_type,
         }
@@ -317,6 +315,14 @@ class WorkerCore:
                 state.drop(request_id)
             state.generation = generation
 
+    def _require_known(self, state: _State, metadata: AuxOutputConnectorMetadata) -> None:
+        """Hashes and terminal events are of requests that run or live (WORK-BEGIN-5)."""
+        running = {*state.requests, *metadata.requests}
+        for request_id in (*metadata.block_hashes, *metadata.finished_requests):
+            if request_id not in running:
+                what = "it gets hashes or ends and never began"
+                self._fail(state, ProtocolViolation("WORK-BEGIN-5", request_id, what))
+
     def _start(self, state: _State, request_id: str, emit_start: int) -> None:
         """A request that was unknown starts; of a settled one the emit start is compared (WORK-BEGIN-4)."""
         request = state.requests.get(request_id)
@@ -329,23 +335,11 @@ class WorkerCore:
     def _add_keys(self, state: _State, request_id: str, block_hashes: Iterable[bytes]) -> list[Key]:
         """Append a request's new hashes to its keys; the new ones (WORK-KEYS-1)."""
         request = state.requests.get(request_id)
-        if request is None:
-            what = "there are hashes of it and it never began"
-            self._fail(state, ProtocolViolation("WORK-KEYS-1", request_id, what))
-            return []
-        if request.error is not None:
+        if request is None or request.error is not None:
             return []
         keys = [(state.generation, block_hash) for block_hash in block_hashes]
         state.requests[request_id] = replace(request, keys=(*request.keys, *keys))
         return keys
-
-    def _end(self, state: _State, request_id: str) -> None:
-        """Note a terminal event (WORK-TEAR-1)."""
-        request = state.requests.get(request_id)
-        if request is None:
-            self._fail(state, ProtocolViolation("WORK-TEAR-1", request_id, "it ends and never began"))
-        else:
-            state.requests[request_id] = replace(request, finished=True)
 
     def _capture(self, state: _State, pending: PendingStep, rejected: Sequence[int] | NDArray[Any]) -> _Rows:
         """Append the step's accepted rows to its requests; these rows by request."""
@@ -396,7 +390,7 @@ class WorkerCore:
         outputs: dict[str, AuxRequestOutput] = {}
         for request_id, num_sampled in zip(pending.request_ids, sampled, strict=True):
             if request_id in pending.unknown:
-                error = ProtocolViolation("WORK-STEP-1", request_id, _NEVER_BEGAN)
+                error = ProtocolViolation("WORK-STEP-2", request_id, _NEVER_BEGAN)
                 outputs[request_id] = AuxRequestOutput(0, self._no_rows, str(error))
                 continue
             request = state.requests[request_id]
