@@ -9,7 +9,8 @@ from .connector import (
     AuxRequestOutput,
     PackedBlockHashes,
 )
-from .errors import ProtocolViolation
+from .core import WorkerCore
+from .errors import ProtocolViolation, StoreError
 
 __all__ = [
     "AuxOutputConnectorMetadata",
@@ -17,4 +18,6 @@ __all__ = [
     "AuxRequestOutput",
     "PackedBlockHashes",
     "ProtocolViolation",
+    "StoreError",
+    "WorkerCore",
 ]

@@ -12,6 +12,7 @@ from .connector import (
     PackedBlockHashes,
 )
 from .errors import ProtocolViolation
+from .worker import WorkerCore
 
 __all__ = [
     "AuxOutputConnectorMetadata",
@@ -19,4 +20,5 @@ __all__ = [
     "AuxRequestOutput",
     "PackedBlockHashes",
     "ProtocolViolation",
+    "WorkerCore",
 ]
