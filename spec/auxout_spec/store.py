@@ -43,8 +43,6 @@ def put(
         retain: keys that get a reference more; before ``release`` is applied.
         release: keys that lose one; those left with none become the youngest, in this order.
     """
-    if not (objects or retain or release):
-        return state
     references = _counted(dict(state.references), retain, release)
     if isinstance(references, Refusal):
         return references

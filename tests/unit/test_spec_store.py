@@ -94,3 +94,9 @@ def test_reading_what_is_missing_fails_closed() -> None:
     state, refusal = store.read(before, (K1, K2))
     assert refusal == Refusal("STORE-READ-1", "1 of 2 blocks are not in the store")
     assert state == before
+
+
+def test_a_key_that_keeps_a_reference_keeps_its_age() -> None:
+    state = filled(K1, K2, references=((K1, 2), (K2, 1)))
+    after = store.put(state, 2, (), release=(K1, K2))
+    assert after == StoreState(state.objects, ((K1, 1),))  # STORE-PUT-4

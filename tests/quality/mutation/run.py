@@ -14,7 +14,6 @@ import os
 import resource
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,16 +30,25 @@ SPEC = ROOT / "spec" / "auxout_spec"
 SURVIVORS = HERE / "survivors.json"
 CLASSES = ("equivalent", "guard", "unreachable")
 MINIMUM = 95.0
-SECONDS = 30.0
-"""For one mutant: a loop without end is a wrong answer too."""
+SECONDS = 20
+"""For one mutant, of processor time: a loop without end is a wrong answer too."""
+FAILED = 100
+"""Exit status of a child when a test of its first file fails, and so on."""
 
+MODELS = "model/test_small_models.py"
+"""The explorer as a judge: a few models whose numbers must not change."""
 _CONNECTOR = ("unit/test_spec_scheduler.py", "differential/test_spec_and_reference.py")
-_ENGINE = ("unit/test_spec_engine.py",)
+_ENGINE = (MODELS, "unit/test_spec_engine.py")
+_WORKER = (MODELS, "unit/test_spec_worker.py", "unit/test_spec_store.py", "unit/test_spec_system.py")
 TESTS: dict[str, tuple[str, ...]] = {
-    "kernel": _CONNECTOR,
-    "scheduler": _CONNECTOR,
+    "kernel": (MODELS, *_CONNECTOR),
+    "scheduler": (MODELS, *_CONNECTOR),
     "wire": _CONNECTOR,
     "calls": _CONNECTOR,
+    "worker": _WORKER,
+    "store": _WORKER,
+    "engine.worker_side": _WORKER,
+    "engine.rows": (*_ENGINE, "unit/test_spec_system.py"),
     "engine.state": _ENGINE,
     "engine.guards": _ENGINE,
     "engine.arrival": _ENGINE,
@@ -48,10 +56,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "engine.landing": _ENGINE,
     "engine.reset": _ENGINE,
     "engine.step": _ENGINE,
-    "engine.tampering": _ENGINE,
+    "engine.tampering": _ENGINE[1:],
     "engine.options": _ENGINE,
 }
-"""Module of the spec -> the tests that judge its mutants, quickest first."""
+"""Module of the spec -> what judges its mutants, in this order until one notices."""
+JUDGES = ("models", "tests", "both")
 
 
 class Candidate(NamedTuple):
@@ -69,7 +78,9 @@ class Candidate(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What became of a mutant: ``killed``, ``crashed`` (it cannot even be imported), ``hung`` or ``survived``."""
+    """What became of a mutant: who noticed it (``models``, ``tests``), ``crashed`` (it cannot even be imported),
+    ``hung`` or ``survived``.
+    """
 
     candidate: Candidate
     what: str
@@ -80,25 +91,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Mutation score of the spec.")
     parser.add_argument("--only", nargs="*", choices=[*TESTS], default=[*TESTS], help="modules to mutate")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time")
+    parser.add_argument("--judge", choices=JUDGES, default="both", help="what mutants are shown to")
     parser.add_argument("--show", action="store_true", help="print every mutant with its fate")
     options = parser.parse_args(arguments)
     sys.path[:0] = [str(ROOT / root) for root in ("spec", "reference", "impl", "tests")]
+    for module in TESTS:
+        TESTS[module] = tuple(name for name in TESTS[module] if options.judge in ("both", _judge(name)))
+    modules = [module for module in options.only if TESTS[module]]
     _compile_ours()
-    if not _sound(options.only):
+    if not _sound(modules):
         return 2
     fates: list[Fate] = []
-    for fate in run(candidates(options.only), options.jobs):
+    for fate in run(candidates(modules), options.jobs):
         fates.append(fate)
         if options.show:
             print(f"{fate.what:9}{':'.join(fate.candidate.key)} (line {fate.candidate.line})", flush=True)
     # Once more: a file that somebody edited meanwhile would make every later mutant look killed.
-    return report(fates, listed(), options.only) if _sound(options.only) else 2
+    if not _sound(modules):
+        return 2
+    if options.judge == "both":
+        return report(fates, listed(), modules)
+    summary(fates, {}, modules)
+    return 0
+
+
+def _judge(name: str) -> str:
+    return "models" if name == MODELS else "tests"
 
 
 def _sound(modules: Sequence[str]) -> bool:
     """Whether the tests pass without a mutant."""
     for module in {TESTS[module]: module for module in modules}.values():
-        if _what(os.waitpid(_start(module, ""), 0)[1]) != "survived":
+        if _what(os.waitpid(_start(module, ""), 0)[1], module) != "survived":
             print(f"these tests fail without a mutant: {' '.join(TESTS[module])}")
             return False
     return True
@@ -124,36 +148,38 @@ def _file(module: str) -> Path:
 
 def run(todo: Iterator[Candidate], jobs: int) -> Iterator[Fate]:
     """Run the tests on each mutant, ``jobs`` at a time."""
-    running: dict[int, tuple[Candidate, float]] = {}
+    running: dict[int, Candidate] = {}
     more = True
     while more or running:
         while more and len(running) < jobs:
             candidate = next(todo, None)
             more = candidate is not None
             if candidate is not None:
-                running[_start(candidate.module, candidate.source)] = (candidate, time.monotonic())
-        for child, (candidate, started) in list(running.items()):
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if not ended and time.monotonic() - started > SECONDS:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-                status, ended = -1, child
-            if ended:
-                del running[child]
-                yield Fate(candidate, _what(status))
-        time.sleep(0.005)
+                running[_start(candidate.module, candidate.source)] = candidate
+        if running:
+            child, status = os.waitpid(-1, 0)
+            candidate = running.pop(child)
+            yield Fate(candidate, _what(status, candidate.module))
+
+
+def summary(fates: list[Fate], known: dict[tuple[str, str, str], str], modules: Sequence[str]) -> float:
+    """Print who noticed what; the share of mutants noticed, in percent, of those that are not equivalent."""
+    equivalent = sum(
+        fate.what == "survived" and known.get(fate.candidate.key) == "equivalent" for fate in fates
+    )
+    for module in modules:
+        of_module = Counter(fate.what for fate in fates if fate.candidate.module == module)
+        print(f"{module:20}{sum(of_module.values()):5} mutants: {dict(of_module)}")
+    noticed, counted = sum(fate.what != "survived" for fate in fates), len(fates) - equivalent
+    score = 100.0 * noticed / counted if counted else 0.0
+    print(f"score {score:.1f} %: {noticed} of {counted} noticed, {equivalent} more are equivalent")
+    return score
 
 
 def report(fates: list[Fate], known: dict[tuple[str, str, str], str], modules: Sequence[str]) -> int:
     """Print the score and what is wrong; 0 if nothing is."""
+    score = summary(fates, known, modules)
     survivors = {fate.candidate.key: fate.candidate.line for fate in fates if fate.what == "survived"}
-    equivalent = sum(known.get(key) == "equivalent" for key in survivors)
-    killed, counted = len(fates) - len(survivors), len(fates) - equivalent
-    score = 100.0 * killed / counted if counted else 0.0
-    for module in modules:
-        of_module = Counter(fate.what for fate in fates if fate.candidate.module == module)
-        print(f"{module:18}{sum(of_module.values()):5} mutants: {dict(of_module)}")
-    print(f"score {score:.1f} %: {killed} of {counted} killed, {equivalent} more are equivalent")
     unlisted = [key for key in survivors if key not in known]
     stale = [key for key in known if key[0] in modules and key not in survivors]
     for key in unlisted:
@@ -191,14 +217,15 @@ def _run_tests(module: str, source: str) -> int:
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
-    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, 2 * SECONDS))
     if source:
         _COMPILED[str(_file(module))] = compile(source, f"<mutant of {module}>", "exec")
     options = ["-x", "-q", "--noconftest", "--assert=plain", "-p", "no:cacheprovider", f"--rootdir={ROOT}"]
-    for name in TESTS[module]:
-        status = pytest.main([*options, str(ROOT / "tests" / name)])
+    for number, name in enumerate(TESTS[module]):
+        status = int(pytest.main([*options, str(ROOT / "tests" / name)]))
         if status:
-            return int(status)
+            return FAILED + number if status == 1 else status
     return 0
 
 
@@ -232,12 +259,14 @@ def _compile_ours() -> None:
     sys.meta_path.insert(0, _Finder())
 
 
-def _what(status: int) -> str:
+def _what(status: int, module: str) -> str:
     """The fate behind a child's exit status."""
-    if status == -1:
-        return "hung"
     code = os.waitstatus_to_exitcode(status)
-    return {0: "survived", 1: "killed"}.get(code, "crashed")
+    if code == -signal.SIGXCPU:
+        return "hung"
+    if code >= FAILED:
+        return _judge(TESTS[module][code - FAILED])
+    return "survived" if code == 0 else "crashed"
 
 
 def _forget_ours() -> None:

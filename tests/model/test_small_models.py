@@ -1,0 +1,63 @@
+"""Models of a few hundred states each, with every number pinned: the first judge of a broken spec.
+
+They are shaped for one kind of transition each and take about a second together, so that ``quality/mutation`` can ask
+them thousands of times. A change of a number is a question, not a verdict: say in the commit why it moved.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from auxout_spec.engine import Add, Chunk, Reset
+from auxout_spec.explorer.model import Menu, Model
+from auxout_spec.explorer.search import explore
+
+
+class Numbers(NamedTuple):
+    """What a search must come to."""
+
+    states: int
+    transitions: int
+    depth: int
+    witnesses: int
+    """Kinds of rare interplay that are met."""
+
+
+_WEIGHTS = Reset(weights=True)
+_ONE = (Add("A", 3, 0, 3),)
+_TWO = (Add("A", 3, 0, 2), Add("B", 2, 1, 1))
+_SHARED = (Add("A", 3, 0, 3, text="T"), Add("B", 5, 0, 1, text="T"))
+_THREE = (Add("A", 4, 0, 2), Add("B", 2, 0, 1), Add("C", 5, 0, 1))
+_SESSION = (Add("A", 3, 0, 2, session=True),)
+_TURNS = (Chunk("A", 2), Chunk("A", 1, 7))
+
+# One row per line: these are read as a table.
+# fmt: off
+SMALL = [
+    (Model("everything", "", Menu(_ONE, stops=True, preemptions=1, aborts=1, resets=(_WEIGHTS,), drained_resets=True)), Numbers(510, 861, 12, 23)),
+    (Model("two requests", "", Menu(_TWO, preemptions=1)), Numbers(253, 480, 10, 11)),
+    (Model("running reset", "", Menu(_TWO, resets=(Reset(running=True),), drained_resets=True)), Numbers(201, 333, 10, 10)),
+    (Model("running reset", "", Menu(_TWO, resets=(Reset(running=True),), pauses=1), profile="0.31"), Numbers(364, 699, 12, 10)),
+    (Model("id again", "", Menu((Add("A", 3, 0, 2), Add("A", 2, 0, 2)), aborts=1, settled_ids=True)), Numbers(94, 130, 12, 10)),
+    (Model("session", "", Menu(_SESSION, chunks=_TURNS, preemptions=1), depth=1, profile="0.31"), Numbers(108, 164, 19, 7)),
+    (Model("session", "", Menu((Add("A", 2, 0, 1, session=True),), chunks=(Chunk("A", 2, 0, 1),)), depth=1), Numbers(14, 16, 8, 4)),
+    (Model("drafts", "", Menu((Add("A", 2, 1, 4),), drafts=2, stops=True)), Numbers(242, 536, 10, 14)),
+    (Model("chunks", "", Menu((Add("A", 5, 2, 2),), prefill_chunks=(2,), preemptions=1)), Numbers(152, 209, 12, 13)),
+    (Model("evicted", "", Menu((Add("A", 3, 0, 3),), preemptions=1, skips_hits=True, evictions=1)), Numbers(108, 174, 11, 15)),
+    (Model("blocks of three", "", Menu((Add("A", 4, 0, 3),), drafts=1), block_size=3, depth=3), Numbers(162, 276, 10, 11)),
+    (Model("start beyond", "", Menu((Add("A", 3, 5, 2),), preemptions=1)), Numbers(39, 49, 8, 12)),
+    (Model("shared text", "", Menu(_SHARED, preemptions=1)), Numbers(473, 898, 12, 16)),
+    (Model("shared text", "", Menu(_SHARED, aborts=1), whole=True), Numbers(404, 811, 11, 14)),
+    (Model("bounded store", "", Menu(_THREE, aborts=1, max_running=1), capacity=3), Numbers(349, 683, 12, 8)),
+    (Model("bounded store", "", Menu((Add("A", 3, 0, 2), Add("B", 2, 0, 2), Add("C", 2, 0, 1)), max_running=1), capacity=2), Numbers(186, 294, 14, 6)),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("model", "expected"), SMALL, ids=lambda value: getattr(value, "name", ""))
+def test_comes_to_these_numbers(model: Model, expected: Numbers) -> None:
+    result = explore(model, max_states=5_000)
+    found = Numbers(result.states, result.transitions, result.depth, len(result.witnesses))
+    assert (result.verdict, found) == ("OK", expected)
