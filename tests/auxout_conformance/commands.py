@@ -149,12 +149,35 @@ def _trace(args: argparse.Namespace, words: Sequence[str]) -> int:
     return verdict.exit_code
 
 
+def _report(args: argparse.Namespace, words: Sequence[str]) -> int:
+    text = sys.stdin.read() if args.file == "-" else files.read_text(args.file, _REPORT)
+    try:
+        read = report.read(text)
+    except report.MalformedReport as error:
+        raise UserMistake(f"{args.file} is not a report: {error}") from None
+    if args.format == "terminal":
+        if args.output:
+            raise UserMistake("-o goes with --format markdown, junit or html")
+        _show(Screen(), read.reports)
+        return 0
+    # Judging needs no template library.
+    from .reports import FORMATS
+
+    made = FORMATS[args.format](read)
+    if args.output:
+        files.write_text(args.output, made, _REPORT)
+    else:
+        sys.stdout.write(made)
+    return 0
+
+
 _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
     "smoke": _smoke,
     "conform": _conform,
     "replay": _replay,
     "explore": _explore,
     "trace": _trace,
+    "report": _report,
     "clauses": _clauses,
     "targets": _targets,
     "init": _init,
@@ -219,7 +242,14 @@ def _interrupted(target: Target, suite: Suite) -> Report:
 
 def _finish(reports: Sequence[Report], interrupted: bool) -> int:
     """Show the reports, verdicts last, and return the exit code."""
-    screen = Screen()
+    _show(Screen(), reports)
+    if interrupted:
+        print("auxout: interrupted; what was judged until then stands above.", file=sys.stderr)
+        return Verdict.INCOMPLETE.exit_code
+    return _worst(each.verdict for each in reports)
+
+
+def _show(screen: Screen, reports: Sequence[Report]) -> None:
     for each in reports:
         deviations = deviations_of(each.known)
 
@@ -230,10 +260,6 @@ def _finish(reports: Sequence[Report], interrupted: bool) -> int:
         screen.lines(render.detail_lines(each, several=len(reports) > 1, draw=draw))
     for each, line in zip(reports, render.summary_lines(reports), strict=True):
         screen.line(line, STYLES[each.verdict])
-    if interrupted:
-        print("auxout: interrupted; what was judged until then stands above.", file=sys.stderr)
-        return Verdict.INCOMPLETE.exit_code
-    return _worst(each.verdict for each in reports)
 
 
 def _worst(verdicts: Iterable[Verdict]) -> int:

@@ -104,6 +104,20 @@ exit codes
   1  one it cannot have made
   2  the file is not a trace, or the command was wrong"""
 
+_REPORT = """\
+FILE is what `auxout conform --report FILE` wrote. Without --format it is shown as `conform` showed it. markdown is
+for a pull-request comment or a CI step summary, junit for CI systems, html is one page that loads nothing else.
+
+examples
+  auxout report result.jsonl
+  auxout report result.jsonl --format html -o result.html
+  auxout report result.jsonl --format junit -o result.xml
+  auxout report result.jsonl --format markdown >> "$GITHUB_STEP_SUMMARY"
+
+exit codes
+  0  the report was written; what it says changes nothing
+  2  the file is not a report, or the command was wrong"""
+
 _CLAUSES = """\
 examples
   auxout clauses                   all of them
@@ -152,6 +166,10 @@ def build_parser() -> Parser:
     _add_profile(
         trace, "the protocol version to check by (default: the one the trace names, else the latest)"
     )
+    report = _add(commands, "report", "turn a report file into a page, a comment or JUnit XML", _REPORT)
+    report.add_argument("file", metavar="FILE", help="the report file; - for standard input")
+    report.add_argument("--format", choices=("terminal", "markdown", "junit", "html"), default="terminal")
+    report.add_argument("-o", dest="output", metavar="OUT", help="where to write (default: standard output)")
     clauses = _add(commands, "clauses", "show the rules of the protocol", _CLAUSES)
     clauses.add_argument("id", nargs="?", metavar="ID", help="a clause, or the first words of a group")
     _add_profile(clauses, "only the clauses of this protocol version")

@@ -12,7 +12,7 @@ import platform
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
@@ -25,6 +25,16 @@ FORMAT = "report/1"
 
 class MalformedReport(ValueError):
     """Text that is not a report of this version; the message says which line."""
+
+
+class ReportFile(NamedTuple):
+    """A report file as it was read."""
+
+    head: dict[str, Any]
+    """Its first line."""
+    reports: list[Report]
+    verification: dict[str, Any] | None
+    """The line that ``auxout verify`` adds: base and patched code compared."""
 
 
 def header(argv: Sequence[str]) -> dict[str, Any]:
@@ -85,12 +95,25 @@ def load(text: str) -> list[Report]:
     Raises:
         MalformedReport: not a report, or one that ends in the middle of a target.
     """
+    return read(text).reports
+
+
+def read(text: str) -> ReportFile:
+    """Everything in a file.
+
+    Raises:
+        MalformedReport: not a report, or one that ends in the middle of a target.
+    """
     lines = [_line(number, raw) for number, raw in enumerate(text.splitlines(), 1) if raw.strip()]
     if not lines or lines[0].get("auxout") != FORMAT:
         raise MalformedReport(f'line 1: expected a header with "auxout": "{FORMAT}"')
     reports: list[Report] = []
     group: list[dict[str, Any]] = []
+    verification = None
     for number, line in enumerate(lines[1:], 2):
+        if line.get("line") == "verification" and not group:
+            verification = line
+            continue
         if bool(group) == (line.get("line") == "target"):
             raise MalformedReport(f"line {number}: {line.get('line')!r} stands outside of its target's lines")
         group.append(line)
@@ -99,7 +122,7 @@ def load(text: str) -> list[Report]:
             group = []
     if group:
         raise MalformedReport(f"the report ends before the summary of {group[0].get('target')!r}")
-    return reports
+    return ReportFile(lines[0], reports, verification)
 
 
 def _clause_line(target: str, result: ClauseResult) -> dict[str, Any]:
@@ -156,7 +179,7 @@ def _report(group: list[dict[str, Any]], number: int) -> Report:
             **{name: tuple(last[name]) for name in ("known", "expected", "notes")},
             "verdict": Verdict(last["verdict"]),
             "clauses": tuple(_clause(line) for line in group if line["line"] == "clause"),
-            "violations": tuple(_violation(line) for line in group if line["line"] == "violation"),
+            "violations": tuple(violation_from(line) for line in group if line["line"] == "violation"),
         }
         return Report(**fields)
     except (KeyError, ValueError) as error:
@@ -167,7 +190,12 @@ def _clause(line: dict[str, Any]) -> ClauseResult:
     return ClauseResult(line["clause"], line["status"], line["checks"], tuple(line["findings"]))
 
 
-def _violation(line: dict[str, Any]) -> Violation:
-    names = ("clause", "event", "call", "expected", "actual", "found_by", "seed", "replay", "shrunk_from")
-    scenario = scenarios.load(json.dumps(line["scenario"]))
-    return Violation(scenario=scenario, **{name: line[name] for name in names})
+def violation_from(line: dict[str, Any], clause: str = "") -> Violation:
+    """A violation from its line, or from what a verification says of ``clause``."""
+    names = ("event", "call", "expected", "actual", "found_by", "seed", "replay")
+    return Violation(
+        clause=clause or line["clause"],
+        scenario=scenarios.load(json.dumps(line["scenario"])),
+        shrunk_from=line.get("shrunk_from"),
+        **{name: line[name] for name in names},
+    )

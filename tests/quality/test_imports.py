@@ -34,6 +34,8 @@ PACKAGES = (
                 "auxout_spec",
                 "griffe",
                 "hypothesis",
+                "jinja2",
+                "markupsafe",
                 "numpy",
                 "pytest",
                 "rich",

@@ -4,6 +4,17 @@
 """
 
 from .build import build, of_scenario, of_violation
-from .model import LANES, Column, Flight, Line, Timeline, Wrong
+from .model import LANES, RIGHT_COURSE, Column, Flight, Line, Timeline, Wrong
 
-__all__ = ["LANES", "Column", "Flight", "Line", "Timeline", "Wrong", "build", "of_scenario", "of_violation"]
+__all__ = [
+    "LANES",
+    "RIGHT_COURSE",
+    "Column",
+    "Flight",
+    "Line",
+    "Timeline",
+    "Wrong",
+    "build",
+    "of_scenario",
+    "of_violation",
+]

@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 LANES = ("engine", "scheduler", "channel", "worker", "store")
 """From where decisions are made to where rows are kept; the channel carries metadata down and rows up."""
 
+RIGHT_COURSE = "beside the wrong answer the last column shows what should have happened"
+
 Tone = Literal["plain", "call", "refused", "wrong"]
 """How a line is meant: something that happened, a connector call, a refusal that is right, the wrong answer."""
 

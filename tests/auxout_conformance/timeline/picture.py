@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ..render import printable
 from .contrast import Part, differing, folded
-from .model import LANES, Column, Flight, Line, Timeline, Wrong
+from .model import LANES, RIGHT_COURSE, Column, Flight, Line, Timeline, Wrong
 
 COLOURS = ("#0060a8", "#a34700", "#7a3e8f", "#00694e", "#8a6d00", "#a8205a")
 """Of requests, in order of appearance; each has a contrast above 4.5 on the lanes' backgrounds."""
@@ -33,12 +33,17 @@ class _Box(NamedTuple):
     size: float
 
 
-def draw(timeline: Timeline, name: str = "timeline") -> str:
-    """The picture of a timeline; ``name`` makes its ids unique in a page."""
+def draw(timeline: Timeline, name: str = "timeline", *, legend: bool = True) -> str:
+    """The picture of a timeline.
+
+    Args:
+        name: makes its ids unique in a page.
+        legend: say under it what is wrong; a page may say it beside the picture.
+    """
     columns = _column_boxes(timeline)
     lanes, tracks = _lane_boxes(timeline)
     width = max(columns[-1].start + columns[-1].size if columns else GUTTER, 560)
-    foot = _foot(timeline, width)
+    foot = _foot(timeline, width) if legend else []
     top = lanes[-1].start + lanes[-1].size
     height = top + ROW * len(foot) + (2 * PAD if foot else 1)
     size = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
@@ -188,7 +193,7 @@ def _wrong_lines(wrong: Wrong, letters: int) -> Iterator[list[Part]]:
     for name, parts in zip(("expected", "actual"), marked, strict=True):
         yield from folded([Part(f"{name:<9}", False), *parts], letters, 9)
     if wrong.expected:
-        yield [Part("The last column shows what should have happened.", False)]
+        yield from ([Part(text, False)] for text in wrap(f"({RIGHT_COURSE})", letters))
 
 
 def _text(x: float, y: float, text: str, colour: str = "", bold: bool = False) -> str:

@@ -9,7 +9,7 @@ from textwrap import wrap
 from rich.text import Text
 
 from ..render import printable
-from .model import LANES, Column, Flight, Line, Timeline
+from .model import LANES, RIGHT_COURSE, Column, Flight, Line, Timeline
 
 COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "bright_red")
 """Of requests, in order of appearance."""
@@ -26,7 +26,12 @@ def draw(timeline: Timeline, width: int) -> list[Text]:
     for first, end in bands(widths, width):
         lines += _band(timeline, first, widths[first:end])
         lines.append(Text())
-    return [*lines, Text(f"({timeline.note})"), Text()] if timeline.note else lines
+    notes = [timeline.note] if timeline.note else []
+    if timeline.wrong is not None and timeline.wrong.expected:
+        notes.append(RIGHT_COURSE)
+    for note in notes:
+        lines += [Text(part, "dim") for part in wrap(printable(f"({note})"), width)]
+    return [*lines, Text()] if notes else lines
 
 
 def fits(timeline: Timeline, width: int) -> bool:

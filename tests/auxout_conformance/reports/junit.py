@@ -1,0 +1,75 @@
+"""JUnit XML: a test suite for each target, a test case for each clause, as CI systems read it."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as xml
+
+from ..report import ReportFile
+from .document import ClauseRow, Section, Trouble, document
+
+
+def render(file: ReportFile) -> str:
+    """The report as JUnit XML."""
+    made = document(file)
+    root = xml.Element("testsuites", name=made.tool)
+    for section, report in zip(made.sections, file.reports, strict=True):
+        suite = _suite(section, report.seconds)
+        suite.set("timestamp", str(file.head.get("time", "")))
+        root.append(suite)
+    for name in ("tests", "failures", "errors", "skipped"):
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
+    xml.indent(root)
+    return xml.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _suite(section: Section, seconds: float) -> xml.Element:
+    suite = xml.Element("testsuite", name=section.target, time=f"{seconds:.3f}")
+    properties = xml.SubElement(suite, "properties")
+    for name, value in section.facts:
+        xml.SubElement(properties, "property", name=name, value=value)
+    troubles = {each.clause: each for each in section.troubles}
+    for row in section.clauses:
+        _case(suite, section.target, row, troubles.get(row.clause))
+    listed = {row.clause for row in section.clauses}
+    for clause in troubles.keys() - listed:
+        row = ClauseRow(clause, "", troubles[clause].sentence, "violated", 0, ())
+        _case(suite, section.target, row, troubles[clause])
+    if section.exit_code not in (0, 1) or (section.reason and not section.troubles and section.exit_code):
+        case = xml.SubElement(suite, "testcase", classname=section.target, name="judgement")
+        error = xml.SubElement(case, "error", message=section.reason or section.verdict)
+        error.text = section.replay
+    cases = suite.findall("testcase")
+    suite.set("tests", str(len(cases)))
+    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(sum(case.find(tag) is not None for case in cases)))
+    return suite
+
+
+def _case(suite: xml.Element, target: str, row: ClauseRow, trouble: Trouble | None) -> None:
+    case = xml.SubElement(suite, "testcase", classname=target, name=row.clause)
+    if trouble is not None and not trouble.announced:
+        failure = xml.SubElement(case, "failure", type=row.level, message=trouble.sentence)
+        failure.text = _text(trouble)
+    elif trouble is not None:
+        xml.SubElement(case, "skipped", message="violated, as the expectation file says")
+    elif row.status == "known":
+        xml.SubElement(case, "skipped", message=f"known finding {', '.join(row.findings)}")
+    elif row.status == "not judged":
+        xml.SubElement(case, "skipped", message="not judged")
+
+
+def _text(trouble: Trouble) -> str:
+    expected = "".join(part.text for part in trouble.expected)
+    actual = "".join(part.text for part in trouble.actual)
+    return "\n".join(
+        [
+            f"call      {trouble.call}",
+            f"expected  {expected}",
+            f"actual    {actual}",
+            f"found by  {trouble.found_by}",
+            "",
+            trouble.text,
+            "",
+            trouble.replay,
+        ]
+    )
