@@ -1,6 +1,7 @@
 """Auxiliary outputs of LLM engines: drop-in implementations of vLLM's protocol.
 
-``auxout.connector`` has the shape of ``vllm.distributed.aux_output_connector.connector``.
+``auxout.connector`` has the shape of ``vllm.distributed.aux_output_connector.connector``, ``auxout.worker`` that of
+its ``worker``; ``auxout.core`` is the worker without torch, for other runners.
 """
 
 from .connector import (
@@ -11,10 +12,12 @@ from .connector import (
 )
 from .core import WorkerCore
 from .errors import ProtocolViolation, StoreError
+from .worker import AuxOutputWorkerConnector
 
 __all__ = [
     "AuxOutputConnectorMetadata",
     "AuxOutputSchedulerConnector",
+    "AuxOutputWorkerConnector",
     "AuxRequestOutput",
     "PackedBlockHashes",
     "ProtocolViolation",

@@ -118,6 +118,8 @@ def _packed(positions: Ints) -> bytes:
 def _restore(
     ids: FlatIds, starts: bytes, lengths: bytes, buffer: NDArray[Any], errors: Mapping[str, str] | None = None
 ) -> StepOutputs:
+    if not buffer.flags.writeable:  # a transport's shared memory, which is not ours to keep
+        buffer = np.array(buffer)
     counts = np.frombuffer(lengths, "<u4").astype(np.int64)
     ends = np.cumsum(counts)
     roster = Roster(unpack_ids(ids), ids)

@@ -302,10 +302,12 @@ class WorkerCore:
         """Raise the first objection, or note that their requests fail."""
         if objections and self._strict:
             raise objections[0]
+        failing: dict[str, ProtocolViolation] = {}
         for violation in objections:
-            self.failures[violation.clause] += 1
-            _logger.error("%s", violation)
-        return {str(violation.request_id): violation for violation in objections}
+            if failing.setdefault(str(violation.request_id), violation) is violation:
+                self.failures[violation.clause] += 1
+                _logger.error("%s", violation)
+        return failing
 
     def _fail(self, failing: Mapping[str, ProtocolViolation]) -> list[bytes]:
         """Make requests that live give up what they hold; the keys that are to be released."""

@@ -392,11 +392,8 @@ class BackgroundStore:
         self._raise_error()
 
     def _raise_error(self) -> None:
-        error = self._error
-        if isinstance(error, ProtocolViolation):
-            raise ProtocolViolation(*error.args) from error
-        if error is not None:
-            raise StoreError(f"writing to the store failed: {error}") from error
+        if self._error is not None:
+            raise StoreError(f"writing to the store failed: {self._error}") from self._error
 
     def _write(self) -> None:
         while (batch := self._queue.get()) is not None:

@@ -156,7 +156,7 @@ class WorkerCore:
             raise ProtocolViolation("WORK-BEGIN-1", both[0], _BOTH)
         self._enter(state, metadata.generation)
         for request_id in both:
-            state.requests.setdefault(request_id, Request(0, self._no_rows))
+            state.requests.setdefault(request_id, Request(metadata.requests[request_id], self._no_rows))
             self._fail(state, ProtocolViolation("WORK-BEGIN-1", request_id, _BOTH))
         self._require_known(state, metadata)
         for request_id, emit_start in metadata.requests.items():
@@ -318,7 +318,7 @@ class WorkerCore:
     def _require_known(self, state: _State, metadata: AuxOutputConnectorMetadata) -> None:
         """Hashes and terminal events are of requests that run or live (WORK-BEGIN-5)."""
         running = {*state.requests, *metadata.requests}
-        for request_id in (*metadata.block_hashes, *metadata.finished_requests):
+        for request_id in dict.fromkeys((*metadata.block_hashes, *metadata.finished_requests)):
             if request_id not in running:
                 what = "it gets hashes or ends and never began"
                 self._fail(state, ProtocolViolation("WORK-BEGIN-5", request_id, what))

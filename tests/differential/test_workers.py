@@ -7,6 +7,7 @@ the next calls return would show it.
 
 from __future__ import annotations
 
+import logging
 from random import Random
 from typing import Any
 
@@ -22,7 +23,7 @@ from auxout_spec.values import Metadata, Outputs, Refusal, Row
 NAMES = "ABCD"
 SHAPE = (2, 1)
 MAX_IN_FLIGHT = 3
-SEEDS = range(300)
+SEEDS = range(100)
 NUM_CALLS = 80
 
 
@@ -242,6 +243,136 @@ def play(seed: int, *workers: Any) -> set[str]:
 
 
 WORKERS = (ReferenceCore, FastCore)
+
+
+class Lenient(Pair):
+    """Reference and fast worker that fail requests, on calls of an engine that goes wrong; they agree in everything.
+
+    The spec's state goes on as if the wrong call had not been, and only says what comes next.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.engine.careful = False
+        limits = self.engine.limits
+        self.workers = [
+            worker(
+                block_size=limits.block_size,
+                shape_per_token=SHAPE,
+                dtype="uint8",
+                max_objects=limits.capacity,
+                max_in_flight=MAX_IN_FLIGHT,
+                errors="request",
+            )
+            for worker in WORKERS
+        ]
+        self.started: set[str] = set()
+        self.batches: list[tuple[list[str], list[int]]] = []
+
+    def attempt(self, method: str, arguments: list[tuple[Any, ...]]) -> list[Any]:
+        """Both return, or both refuse for one clause."""
+        results = []
+        for worker, args in zip(self.workers, arguments, strict=True):
+            try:
+                results.append(getattr(worker, method)(*args))
+            except AssertionError as error:
+                results.append(error)
+        clauses = [getattr(result, "clause", None) for result in results]
+        expect(clauses[1], clauses[0], f"{method}, refusal")
+        self.seen.update(clause for clause in clauses if clause)
+        return [] if clauses[0] else results
+
+    def begin(self) -> None:
+        random, engine = self.engine.random, self.engine
+        generation = engine.state.generation + (random.random() < 0.03)
+        names = random.sample(NAMES, random.randint(0, len(NAMES)))
+        starts = {name: self.emit_start(name) for name in names}
+        hashes = {
+            name: tuple(
+                f"{engine.texts[name]}{random.randint(0, 4)}".encode() for _ in range(random.randint(1, 3))
+            )
+            for name in NAMES
+            if random.random() < 0.4 and name in engine.texts
+        }
+        finished = tuple(name for name in NAMES if random.random() < 0.15)
+        metadata = as_metadata(Metadata(generation, tuple(starts.items()), tuple(hashes.items()), finished))
+        if self.attempt("begin_step", [(metadata,)] * 2):
+            engine.state = engine.state._replace(generation=generation)
+            self.prepare_some(names)
+
+    def emit_start(self, name: str) -> int:
+        engine = self.engine
+        if name not in self.started or engine.random.random() < 0.1:
+            self.started.add(name)
+            engine.texts[name] = engine.random.choice("xy")
+            engine.scheduled[name] = engine.limits.block_size * engine.random.choice((0, 0, 1))
+        return engine.random.choice((0, 0, 0, 1, 3))
+
+    def prepare_some(self, names: list[str]) -> None:
+        strangers = [name for name in self.engine.texts if name not in names and self.engine.chance(0.05)]
+        self.engine.due = [*names, *strangers]
+        batch, starts, rows = self.engine.step()
+        live = as_array(tuple(row for part in rows for row in part))
+        bounds = np.cumsum([0, *map(len, rows)])
+        pending = self.attempt("prepare_output", [(batch, starts, bounds, live)] * 2)
+        if pending:
+            self.pending.append(pending)
+            self.batches.append((list(batch), [len(part) for part in rows]))
+
+    def process(self) -> None:
+        if not self.pending:
+            return
+        random = self.engine.random
+        batch, lengths = self.batches[0]
+        sampled = [random.choice((0, 1, 1)) for _ in batch]
+        rejected = [random.choice((0, 0, 0, 0, 1, length, length + 1)) for length in lengths]
+        outputs = self.attempt(
+            "process_output", [(pending, sampled, rejected) for pending in self.pending[0]]
+        )
+        del self.pending[0], self.batches[0]
+        reference, fast = (
+            {n: (each.token_start, each.rows.tolist(), reason(each)) for n, each in output.items()}
+            for output in outputs
+        )
+        expect(fast, reference, "outputs")
+
+    def compare_usage(self) -> None:
+        reference, fast = (tuple(worker.usage()) for worker in self.workers)
+        expect(fast, reference, "usage")
+        expect(self.workers[1].failures, self.workers[0].failures, "failures")
+
+
+def reason(output: Any) -> str | None:
+    """The clause of an output's error."""
+    return None if output.error is None else output.error.rsplit("[", 1)[1]
+
+
+def test_requests_that_fail(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    seen: set[str] = set()
+    for seed in SEEDS:
+        pair = Lenient(seed)
+        for _ in range(NUM_CALLS):
+            pair.engine.random.choice((pair.begin, pair.process))()
+            pair.compare_usage()
+        seen |= set(pair.workers[0].failures)
+    expect(
+        seen,
+        {
+            "WORK-BEGIN-1",
+            "WORK-BEGIN-4",
+            "WORK-BEGIN-5",
+            "WORK-STEP-2",
+            "WORK-CAPTURE-2",
+            "WORK-CAPTURE-3",
+            "WORK-CAPTURE-4",
+            "WORK-CAPTURE-5",
+            "WORK-EMIT-3",
+            "STORE-PUT-3",
+            "STORE-READ-1",
+        },
+        "clauses that requests failed for",
+    )
 
 
 def test_random_calls() -> None:

@@ -1,0 +1,71 @@
+"""A step's outputs read like a dictionary, before and after pickling."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auxout import AuxRequestOutput
+from auxout._outputs import StepOutputs
+from auxout._wire import Roster
+
+BUFFER = np.arange(24, dtype=np.uint16).reshape(6, 2, 2)
+
+
+def outputs(*, ids: tuple[str, ...] = ("A", "B", "C"), errors: dict[str, str] | None = None) -> StepOutputs:
+    """A has one row, B two, C none; row 1 is nobody's."""
+    columns = (np.array(each) for each in ([5, 0, 9], [0, 2, 4], [1, 4, 4]))
+    return StepOutputs(Roster(ids), *columns, BUFFER[:4], errors or {})
+
+
+def sent(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value, protocol=5))
+
+
+def read(value: Any) -> Any:
+    return [(name, each.token_start, each.rows.tolist(), each.error) for name, each in value.items()]
+
+
+EXPECTED = [("A", 5, BUFFER[:1].tolist(), None), ("B", 0, BUFFER[2:4].tolist(), None), ("C", 9, [], None)]
+
+
+@pytest.mark.parametrize("through", [lambda value: value, sent, lambda value: sent(sent(value))])
+def test_reads_like_a_dictionary(through: Any) -> None:
+    made = through(outputs())
+    assert read(made) == EXPECTED
+    assert (list(made), len(made), "B" in made, "D" in made) == (["A", "B", "C"], 3, True, False)
+    assert isinstance(made["A"], AuxRequestOutput)
+    assert (made["C"].rows.shape, made["C"].rows.dtype) == ((0, 2, 2), np.uint16)
+    assert (made.get("B").token_start, made.get("D"), made.get("D", 7)) == (0, None, 7)
+    with pytest.raises(KeyError):
+        made["D"]
+    assert repr(made).startswith("StepOutputs({'A': AuxRequestOutput(")
+
+
+def test_pickles_only_rows_that_are_due() -> None:
+    assert sent(outputs())._buffer.tolist() == BUFFER[[0, 2, 3]].tolist()
+    large = StepOutputs(
+        Roster(("A",)), *(np.array([n]) for n in (0, 0, 1)), np.zeros((10_000, 2, 2), np.uint8), {}
+    )
+    assert len(pickle.dumps(large, protocol=5)) < 500
+
+
+def test_any_id_and_errors_survive() -> None:
+    made = sent(outputs(ids=("A\0B", "", "C"), errors={"": "failed"}))
+    assert [(name, each.error) for name, each in made.items()] == [
+        ("A\0B", None),
+        ("", "failed"),
+        ("C", None),
+    ]
+
+
+def test_rows_in_memory_of_the_transport_are_copied() -> None:
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(outputs(), protocol=5, buffer_callback=buffers.append)
+    shared = bytes(buffers[0].raw())
+    made = pickle.loads(data, buffers=[shared])
+    assert read(made) == EXPECTED
+    assert made["A"].rows.flags.writeable
