@@ -10,7 +10,7 @@ needs = $(or $(wildcard $(VENV)/installed-dev),$(VENV)/installed-$(1))
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help setup conform test optimized lint format symbolic explore nightly mutation bench coverage wheel-test clean
+.PHONY: help setup conform test optimized lint format symbolic explore nightly mutation bench coverage wheel-test docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -59,6 +59,10 @@ coverage: $(VENV)/installed-dev  ## run the tests, and judge ours, under branch 
 
 wheel-test: $(VENV)/installed-dev  ## build the wheel and use it as a stranger would
 	bash tests/quality/test_install.sh $(BIN)/python
+
+docs: $(call needs,docs)  ## build the documentation site into build/docs
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist .coverage* .hypothesis .pytest_cache .ruff_cache

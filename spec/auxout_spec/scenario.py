@@ -43,7 +43,7 @@ class Malformed(ValueError):
     """A scenario file that cannot be read; the message says where and what to do."""
 
 
-_VERBS: dict[str, tuple[type[Any], str, dict[str, type]]] = {
+VERBS: dict[str, tuple[type[Any], str, dict[str, type]]] = {
     "add": (
         ev.Add,
         "request",
@@ -61,7 +61,9 @@ _VERBS: dict[str, tuple[type[Any], str, dict[str, type]]] = {
     "tamper": (ev.Tamper, "kind", {"request": str, "amount": int}),
     "unpack": (ev.Unpack, "data", {"item_size": int}),
 }
-_SUBJECT_TYPES: dict[str, type] = {"tokens": dict, "sampled": dict, "on": bool, "running": bool}
+"""The events: verb -> its class, the field that stands under the verb, and the JSON types of the others."""
+SUBJECT_TYPES: dict[str, type] = {"tokens": dict, "sampled": dict, "on": bool, "running": bool}
+"""JSON types of the fields that stand under a verb; the others are text."""
 _KINDS = ("no_output", "no_entry", "cut_rows", "shift_start", "shrink_hashes", "replace_hash", "mix_lengths")
 
 
@@ -110,7 +112,7 @@ def load(text: str) -> Scenario:
 def event_to_json(event: ev.Event) -> dict[str, Any]:
     """One event as a JSON object; defaults are left out."""
     verb = type(event).__name__.lower()
-    kind, subject, fields = _VERBS[verb]
+    kind, subject, fields = VERBS[verb]
     out: dict[str, Any] = {verb: _plain(getattr(event, subject))}
     defaults = kind._field_defaults
     for field in fields:
@@ -126,10 +128,10 @@ def event_from_json(data: Any, where: str = "event") -> ev.Event:
         raise Malformed(f'{where}: an event is an object such as {{"abort": "A"}}')
     fields = cast("dict[str, Any]", data)
     verb = next(iter(fields))
-    if verb not in _VERBS:
-        raise Malformed(f"{where}: unknown event {verb!r}; the events are {', '.join(_VERBS)}")
-    kind, subject, optional = _VERBS[verb]
-    _check_fields(fields, {verb: _SUBJECT_TYPES.get(subject, str), **optional}, where)
+    if verb not in VERBS:
+        raise Malformed(f"{where}: unknown event {verb!r}; the events are {', '.join(VERBS)}")
+    kind, subject, optional = VERBS[verb]
+    _check_fields(fields, {verb: SUBJECT_TYPES.get(subject, str), **optional}, where)
     values = {subject if key == verb else key: _value(value, where) for key, value in fields.items()}
     if verb == "tamper" and values["kind"] not in _KINDS:
         raise Malformed(f"{where}: unknown corruption {values['kind']!r}; known are {', '.join(_KINDS)}")

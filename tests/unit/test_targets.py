@@ -451,6 +451,21 @@ def test_a_factory_that_returns_something_else() -> None:
     assert mistake(lambda: from_factory(lambda: partly, module, "it")).endswith("which has no reset")
 
 
+def test_a_factory_that_needs_a_profile_gets_one() -> None:
+    module = ModuleType("mine")
+    module.PackedBlockHashes = list  # type: ignore[attr-defined]
+    seen: list[str] = []
+
+    def make(profile: str) -> object:
+        seen.append(profile)
+        return CONNECTOR
+
+    build = from_factory(make, module, "it").scheduler
+    build("0.31")
+    build("")
+    assert seen == [LATEST, "0.31", LATEST]
+
+
 def test_the_profile_is_passed_only_to_those_who_take_it() -> None:
     module = SimpleNamespace(
         AuxOutputSchedulerConnector=lambda profile="own": profile, PackedBlockHashes=list

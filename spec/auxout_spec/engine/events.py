@@ -18,10 +18,13 @@ class Add(NamedTuple):
     """A new request arrives."""
 
     request: RequestId
+    """Its id."""
     prompt: int
+    """Tokens of the prompt."""
     start: int = 0
-    """``routed_experts_prompt_start``."""
+    """``routed_experts_prompt_start``: the first position whose row is wanted."""
     max_tokens: int = 2
+    """Output tokens after which it ends."""
     text: str = ""
     """Names the token sequence; requests with one text share every prefix. Empty: the request's own."""
     session: bool = False
@@ -32,7 +35,9 @@ class Launch(NamedTuple):
     """Schedule a step: request -> tokens, of these ``drafts``; waiting requests may skip ``hits``."""
 
     tokens: Counts = ()
+    """Requests of the step, in order, with the tokens scheduled for each; none: an empty step."""
     drafts: Counts = ()
+    """Draft tokens among them."""
     hits: Counts = ()
     """Prefix-hit tokens of requests that are admitted; by default the longest resident prefix."""
 
@@ -50,24 +55,28 @@ class Abort(NamedTuple):
     """A client cancels a request, at any moment."""
 
     request: RequestId
+    """The request."""
 
 
 class Preempt(NamedTuple):
     """A running request loses its KV and goes back to the queue."""
 
     request: RequestId
+    """The request."""
 
 
 class Evict(NamedTuple):
     """Unreferenced KV blocks are evicted: the one named ``text:index``, or all with ``*``."""
 
     block: str = "*"
+    """Name of a block, or ``*``."""
 
 
 class Pause(NamedTuple):
     """The engine is told to stop (or again to start) scheduling, keeping its requests."""
 
     on: bool = True
+    """False: schedule again."""
 
 
 class Reset(NamedTuple):
@@ -85,15 +94,20 @@ class Chunk(NamedTuple):
     """The next input of a streaming session; queued while the turn still runs."""
 
     request: RequestId
+    """The session."""
     tokens: int
+    """Tokens of the input."""
     start: int = 0
+    """The prompt start of the turn that begins."""
     max_tokens: int = 2
+    """Output tokens after which that turn ends."""
 
 
 class End(NamedTuple):
     """The client closes a streaming session."""
 
     request: RequestId
+    """The session."""
 
 
 TamperKind = Literal[
@@ -111,15 +125,20 @@ class Tamper(NamedTuple):
     """
 
     kind: TamperKind
+    """How it is corrupted."""
     request: RequestId
+    """Whose part of it."""
     amount: int = 0
+    """What it means depends on the kind."""
 
 
 class Unpack(NamedTuple):
     """Read a packed wire value, well formed or not."""
 
     data: bytes
+    """The packed hashes; hexadecimal in JSON."""
     item_size: int
+    """Bytes of a hash."""
 
 
 Event = Add | Launch | Land | Abort | Preempt | Evict | Pause | Reset | Chunk | End | Tamper | Unpack

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from auxout_spec.profiles import LATEST
+
 
 class TargetError(Exception):
     """A target that cannot be judged; the message is one sentence for the user."""
@@ -56,13 +58,15 @@ def from_factory(factory: Any, module: ModuleType, name: str) -> Adapter:
 
 
 def _with_profile(factory: Callable[..., Any], name: str) -> Callable[[str], Any]:
-    """Pass ``profile=`` to a factory that takes it; the empty profile asks for the factory's default."""
+    """Pass ``profile=`` to a factory that takes it; the empty profile asks for the factory's default, if it has one."""
     try:
-        takes = "profile" in inspect.signature(factory).parameters
+        parameter = inspect.signature(factory).parameters.get("profile")
     except (TypeError, ValueError):
-        takes = False
+        parameter = None
+    usual = LATEST if parameter is not None and parameter.default is parameter.empty else ""
 
     def build(profile: str) -> Any:
-        return factory(profile=profile) if takes and profile else factory()
+        chosen = profile or usual
+        return factory(profile=chosen) if parameter is not None and chosen else factory()
 
     return build

@@ -91,7 +91,9 @@ def scheduler(change: Change) -> Iterator[Line]:
 
 def call_name(call: Call) -> str:
     """A call on one line; what a step schedules stands in the engine's lane already."""
-    return describe_call(call) if hasattr(call, "request") else describe_call(call).partition("(")[0] + "()"
+    if isinstance(call, BuildConnectorMeta):
+        return "build_connector_meta()"
+    return describe_call(call)
 
 
 def channel(change: Change) -> Iterator[Line]:
