@@ -66,8 +66,6 @@ class ModelFields(NamedTuple):
     """Requests that arrive alike are interchangeable: states that differ in their names only are one."""
     whole: bool = False
     """Take the state as one piece, although each request could be stepped by itself (see ``lanes``)."""
-    progress: bool = False
-    """Check too that from every state everything can end."""
     nightly: bool = False
     """Too large for every change."""
     removed_guards: frozenset[str] = frozenset()

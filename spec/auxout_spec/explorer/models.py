@@ -20,6 +20,11 @@ def _two(prompt: int = 3, max_tokens: int = 3, start: int = 0) -> tuple[Add, ...
     return tuple(Add(name, prompt, start, max_tokens) for name in "AB")
 
 
+def _sizes(*sizes: tuple[int, int]) -> tuple[Add, ...]:
+    """Requests of so many prompt and output tokens."""
+    return tuple(Add(name, prompt, 0, outputs) for name, (prompt, outputs) in zip("ABCD", sizes, strict=False))
+
+
 _ROUGH = Menu(_two(), stops=True, preemptions=1, aborts=1, resets=(_WEIGHTS,), drained_resets=True)
 """Two requests and one of each interruption."""
 _CONVERSATION = (Add("A", 3, 0, 3, text="T"), Add("B", 5, 0, 2, text="T"))
@@ -33,7 +38,7 @@ _EVICTED = (Add("A", 3, 0, 1, text="T"), Add("B", 5, 0, 1), Add("C", 4, 0, 1, te
 # fmt: off
 _MODELS = (
     # Two or three private requests.
-    Model("default", "one interruption of each kind", Menu(_two(), preemptions=1, aborts=1, resets=(_WEIGHTS,), drained_resets=True), progress=True),
+    Model("default", "one interruption of each kind", Menu(_two(), preemptions=1, aborts=1, resets=(_WEIGHTS,), drained_resets=True)),
     Model("start-0", "every row is asked for", _ROUGH._replace(adds=_two(3, 4), preemptions=2)),
     Model("start-2", "rows from inside the prompt", _ROUGH._replace(adds=_two(3, 4, 2), preemptions=2)),
     Model("start-3", "rows of outputs only", _ROUGH._replace(adds=_two(3, 4, 3), preemptions=2)),
@@ -72,9 +77,14 @@ _MODELS = (
     Model("found-id-again", "an id used again before its event was delivered", Menu((Add("A", 3, 0, 1), Add("A", 3, 0, 1)))),
     Model("found-kept-reset", "a generation that starts inside a block, were KV kept over a reset", Menu(_two(), resets=(Reset(weights=True, kept=True),))),
     # Larger bounds.
-    Model("nightly-three", "three requests with everything", _ROUGH._replace(adds=tuple(Add(name, 3, 0, 3) for name in "ABC"), preemptions=2), symmetric=True, nightly=True),
-    Model("nightly-drafts", "chunks, drafts and three steps in flight", _ROUGH._replace(adds=_two(5, 3), drafts=1, prefill_chunks=(2,)), depth=3, symmetric=True, nightly=True),
+    Model("nightly-three", "three requests with everything", _ROUGH._replace(adds=tuple(Add(name, 3, 0, 4) for name in "ABC"), preemptions=2), symmetric=True, nightly=True),
+    Model("nightly-drafts", "chunks, drafts and three steps in flight", _ROUGH._replace(adds=_two(5, 3), aborts=0, drafts=1, prefill_chunks=(2,)), depth=3, symmetric=True, nightly=True),
     Model("nightly-conversation", "shared text with every interruption", Menu(_CONVERSATION, preemptions=1, aborts=1, evictions=1, stops=True, skips_hits=True, prefill_chunks=(2,)), nightly=True),
+    Model("nightly-prefixes", "a third request that shares the first one's prompt", Menu((*_CONVERSATION, Add("C", 3, 2, 2, text="T")), preemptions=1, stops=True), nightly=True),
+    Model("nightly-store-1", "a store of one object", Menu(_sizes((2, 2), (3, 1), (2, 1), (3, 1)), preemptions=1, aborts=1, stops=True, resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=1, nightly=True),
+    Model("nightly-store-2", "a store of two objects", Menu(_sizes((3, 2), (2, 3), (4, 1)), preemptions=1, aborts=1, stops=True, prefill_chunks=(2,), resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=2, nightly=True),
+    Model("nightly-store-3", "a store of three objects", Menu(_sizes((3, 2), (5, 2), (2, 3)), preemptions=1, aborts=1, stops=True, drafts=1, max_running=1), capacity=3, nightly=True),
+    Model("nightly-store-5", "a store in which two requests just fit", Menu(_sizes((3, 3), (5, 2), (3, 2)), aborts=1, stops=True, max_running=2), capacity=5, nightly=True),
 )
 # fmt: on
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 
 
@@ -11,29 +10,21 @@ def never_drains(
 ) -> int | None:
     """The first state from which no drained state can be reached.
 
+    Walks backwards over the transitions until a walk finds nothing new. Nearly all lead from a state to one that
+    was found later, so two walks or three are enough, and the transitions need not be sorted by their targets.
+
     Args:
-        sources: where each transition starts.
+        sources: where each transition starts, in the order in which they were found.
         targets: where it ends.
         drained: the states in which nothing is left to do.
     """
-    first = array("L", [0]) * (num_states + 1)
-    for target in targets:
-        first[target + 1] += 1
-    for state in range(num_states):
-        first[state + 1] += first[state]
-    free, before = array("L", first), array("L", [0]) * len(targets)
-    for source, target in zip(sources, targets, strict=True):
-        before[free[target]] = source
-        free[target] += 1
     reaches = bytearray(num_states)
-    found = list(drained)
-    for state in found:
+    for state in drained:
         reaches[state] = 1
-    while found:
-        state = found.pop()
-        for source in before[first[state] : first[state + 1]]:
-            if not reaches[source]:
+    stuck, before = reaches.count(0), num_states + 1
+    while 0 < stuck < before:
+        for source, target in zip(reversed(sources), reversed(targets), strict=True):
+            if reaches[target]:
                 reaches[source] = 1
-                found.append(source)
-    stuck = reaches.find(0)
-    return None if stuck < 0 else stuck
+        stuck, before = reaches.count(0), stuck
+    return reaches.find(0) if stuck else None

@@ -95,7 +95,7 @@ class _Search:
         self.numbers: dict[Hashable, int] = {}
         self.came_from: list[tuple[int, Choice] | None] = []
         self.drained: list[int] = []
-        self.sources, self.targets = array("L"), array("L")
+        self.sources, self.targets = array("I"), array("I")
         self.following: list[tuple[int, Hashable]] = []
         self.depth = self.transitions = self.witnesses = self.bytes_not_kept = 0
         self.events: Counter[str] = Counter()
@@ -140,14 +140,12 @@ class _Search:
                 yield self.result("VIOLATION", broken, (number, choice))
             after = self.number(following, (number, choice))
             moved = moved or after != number
-            if self.model.progress:
-                self.sources.append(number)
-                self.targets.append(after)
+            self.sources.append(number)
+            self.targets.append(after)
             if len(self.came_from) > self.max_states:
                 yield self.result("CUT")
             yield None
-        drained = self.system.drained(state) if self.model.progress or not moved else False
-        if drained:
+        if self.system.drained(state):
             self.drained.append(number)
         elif not moved:
             yield self.result("DEADLOCK", None, self.came_from[number])
@@ -172,10 +170,9 @@ class _Search:
 
     def complete(self) -> Result:
         """Everything was tried; whether from everywhere everything can end."""
-        if self.model.progress:
-            stuck = never_drains(len(self.came_from), self.sources, self.targets, self.drained)
-            if stuck is not None:
-                return self.result("STUCK", None, self.came_from[stuck])
+        stuck = never_drains(len(self.came_from), self.sources, self.targets, self.drained)
+        if stuck is not None:
+            return self.result("STUCK", None, self.came_from[stuck])
         return self.result("OK")
 
     def result(
