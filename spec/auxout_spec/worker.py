@@ -231,20 +231,16 @@ def _emitted(
         return held, accepted[start - (end - len(accepted)) :]
     size = limits.block_size
     stored_end = min(end // size, len(request.keys)) * size
-    rows: tuple[Row, ...] = ()
-    if start < stored_end:
-        keys = tuple((generation, key) for key in request.keys[start // size : stored_end // size])
-        held, stored = store.read(held, keys)
-        if isinstance(stored, Refusal):
-            return held, stored
-        rows = stored[start % size :]
-    first = max(start, stored_end)
-    tail_start = end - len(request.tail)
-    if first < end and first < tail_start:
+    keys = tuple((generation, key) for key in request.keys[start // size : stored_end // size])
+    held, stored = store.read(held, keys)
+    if isinstance(stored, Refusal):
+        return held, stored
+    first, tail_start = max(start, stored_end), end - len(request.tail)
+    if first < tail_start:
         return held, Refusal(
             "WORK-EMIT-3", f"{part.request_id}: rows [{first}, {tail_start}) have no key yet"
         )
-    return held, rows + request.tail[first - tail_start :] if first < end else rows
+    return held, stored[start % size :] + request.tail[first - tail_start :]
 
 
 def _landed(limits: Limits, state: WorkerState, requests: _Requests, held: StoreState) -> WorkerState:

@@ -43,8 +43,8 @@ def launch(state: WorkerState, metadata: Metadata) -> WorkerState:
     return worker.prepare_output(begin(state, metadata), tuple(name for name, _ in metadata.requests))
 
 
-def land(state: WorkerState, *parts: Part) -> tuple[WorkerState, Outputs]:
-    after, outputs = worker.process_output(LIMITS, state, parts)
+def land(state: WorkerState, *parts: Part, limits: Limits = LIMITS) -> tuple[WorkerState, Outputs]:
+    after, outputs = worker.process_output(limits, state, parts)
     assert not isinstance(outputs, Refusal), outputs
     return after, outputs
 
@@ -130,6 +130,23 @@ def test_emitting_from_the_tail_alone() -> None:
     state = launch(state, meta({"A": 2}, {"A": (H[1],)}))
     _, outputs = land(state, Part("A", 3, rows("A3"), 1, 0))
     assert returned(outputs) == {"A": (2, rows("A2", "A3"))}
+
+
+def test_emitting_from_the_middle_of_the_tail() -> None:
+    state = launch(INITIAL, meta({"A": 1}))
+    state, _ = land(state, Part("A", 0, rows("A0", "A1"), 0, 0), limits=Limits(4, 8))
+    state = launch(state, meta({"A": 1}))
+    _, outputs = land(state, Part("A", 2, rows("A2"), 1, 0), limits=Limits(4, 8))
+    assert returned(outputs) == {"A": (1, rows("A1", "A2"))}
+
+
+def test_keys_that_are_ahead_of_the_rows_name_nothing_yet() -> None:
+    state = launch(INITIAL, meta({"A": 0}, {"A": H[:3]}))
+    state, _ = land(state, Part("A", 0, rows("A0", "A1"), 0, 0))
+    state = launch(state, meta({"A": 0}))
+    state, outputs = land(state, Part("A", 2, rows("A2"), 1, 0))
+    assert returned(outputs) == {"A": (0, rows("A0", "A1", "A2"))}
+    assert request(state).keys == H[:3]
 
 
 def test_rejected_drafts_are_dropped_and_the_next_step_attaches() -> None:

@@ -22,7 +22,9 @@ def _two(prompt: int = 3, max_tokens: int = 3, start: int = 0) -> tuple[Add, ...
 
 def _sizes(*sizes: tuple[int, int]) -> tuple[Add, ...]:
     """Requests of so many prompt and output tokens."""
-    return tuple(Add(name, prompt, 0, outputs) for name, (prompt, outputs) in zip("ABCD", sizes, strict=False))
+    return tuple(
+        Add(name, prompt, 0, outputs) for name, (prompt, outputs) in zip("ABCD", sizes, strict=False)
+    )
 
 
 _ROUGH = Menu(_two(), stops=True, preemptions=1, aborts=1, resets=(_WEIGHTS,), drained_resets=True)
@@ -81,9 +83,9 @@ _MODELS = (
     Model("nightly-drafts", "chunks, drafts and three steps in flight", _ROUGH._replace(adds=_two(5, 3), aborts=0, drafts=1, prefill_chunks=(2,)), depth=3, symmetric=True, nightly=True),
     Model("nightly-conversation", "shared text with every interruption", Menu(_CONVERSATION, preemptions=1, aborts=1, evictions=1, stops=True, skips_hits=True, prefill_chunks=(2,)), nightly=True),
     Model("nightly-prefixes", "a third request that shares the first one's prompt", Menu((*_CONVERSATION, Add("C", 3, 2, 2, text="T")), preemptions=1, stops=True), nightly=True),
-    Model("nightly-store-1", "a store of one object", Menu(_sizes((2, 2), (3, 1), (2, 1), (3, 1)), preemptions=1, aborts=1, stops=True, resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=1, nightly=True),
-    Model("nightly-store-2", "a store of two objects", Menu(_sizes((3, 2), (2, 3), (4, 1)), preemptions=1, aborts=1, stops=True, prefill_chunks=(2,), resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=2, nightly=True),
-    Model("nightly-store-3", "a store of three objects", Menu(_sizes((3, 2), (5, 2), (2, 3)), preemptions=1, aborts=1, stops=True, drafts=1, max_running=1), capacity=3, nightly=True),
+    Model("nightly-store-1", "a store of one object", Menu(_sizes((2, 2), (3, 1), (2, 1), (3, 1)), preemptions=1, stops=True, resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=1, nightly=True),
+    Model("nightly-store-2", "a store of two objects", Menu(_sizes((3, 2), (2, 3), (4, 1)), aborts=1, stops=True, prefill_chunks=(2,), resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=2, nightly=True),
+    Model("nightly-store-3", "a store of three objects", Menu(_sizes((3, 2), (5, 2), (2, 3)), preemptions=1, stops=True, drafts=1, max_running=1), capacity=3, nightly=True),
     Model("nightly-store-5", "a store in which two requests just fit", Menu(_sizes((3, 3), (5, 2), (3, 2)), aborts=1, stops=True, max_running=2), capacity=5, nightly=True),
 )
 # fmt: on
