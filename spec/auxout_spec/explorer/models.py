@@ -85,7 +85,7 @@ _MODELS = (
     Model("nightly-prefixes", "a third request that shares the first one's prompt", Menu((*_CONVERSATION, Add("C", 3, 2, 2, text="T")), preemptions=1, stops=True), nightly=True),
     Model("nightly-store-1", "a store of one object", Menu(_sizes((2, 2), (3, 1), (2, 1), (3, 1)), preemptions=1, stops=True, resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=1, nightly=True),
     Model("nightly-store-2", "a store of two objects", Menu(_sizes((3, 2), (2, 3), (4, 1)), aborts=1, stops=True, prefill_chunks=(2,), resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=2, nightly=True),
-    Model("nightly-store-3", "a store of three objects", Menu(_sizes((3, 2), (5, 2), (2, 3)), preemptions=1, stops=True, drafts=1, max_running=1), capacity=3, nightly=True),
+    Model("nightly-store-3", "a store of three objects", Menu(_sizes((3, 2), (5, 2), (2, 3)), aborts=1, stops=True, drafts=1, max_running=1), capacity=3, nightly=True),
     Model("nightly-store-5", "a store in which two requests just fit", Menu(_sizes((3, 3), (5, 2), (3, 2)), aborts=1, stops=True, max_running=2), capacity=5, nightly=True),
 )
 # fmt: on
