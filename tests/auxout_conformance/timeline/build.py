@@ -48,6 +48,9 @@ def build(events: Iterable[Event], config: EngineConfig, wrong: Wrong | None = N
         change = Change(event, before, engine, exchanges, places)
         columns.append(Column(number, lanes.title(event), _cells(change, beside.follow(change))))
         _fly(flights, change, number - 1)
+        if engine.problem is not None:
+            # Whatever the engine did next, it would do without its worker.
+            break
     if not note and beside.refused_at:
         note = _NO_WORKER.format(beside.refused_at) if beside.refused_at < len(columns) else ""
     if wrong is not None and columns:
@@ -134,11 +137,13 @@ def _fly(flights: list[Flight], change: Change, column: int) -> None:
 
 def _marked(column: Column, exchanges: Iterable[Exchange], wrong: Wrong) -> Column:
     """The column with the call of that description marked as wrong."""
-    numbers = [number for number, each in enumerate(exchanges) if describe_call(each.call) == wrong.call]
-    if not numbers:
-        return column
-    place = LANES.index("scheduler")
-    cell = list(column.cells[place])
-    calls = [at for at, line in enumerate(cell) if line.tone == "call"]
-    cell[calls[numbers[0]]] = cell[calls[numbers[0]]]._replace(tone="wrong")
-    return column._replace(cells=(*column.cells[:place], tuple(cell), *column.cells[place + 1 :]))
+    for lane in ("scheduler", "worker"):
+        calls = [describe_call(each.call) for each in lanes.calls_of(lane, exchanges)]
+        numbers = [number for number, call in enumerate(calls) if wrong.call and wrong.call.endswith(call)]
+        place = LANES.index(lane)
+        lines = [at for at, line in enumerate(column.cells[place]) if line.tone == "call"]
+        if numbers and len(lines) > numbers[0]:
+            cell, at = list(column.cells[place]), lines[numbers[0]]
+            cell[at] = cell[at]._replace(tone="wrong")
+            return column._replace(cells=(*column.cells[:place], tuple(cell), *column.cells[place + 1 :]))
+    return column

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.calls import BuildConnectorMeta, Call, Exchange, RequestFinished, TakeOutput
+from auxout_spec.calls import BuildConnectorMeta, Call, Exchange, RequestFinished, Reset, TakeOutput, Unpack
 from auxout_spec.engine import EngineState, Event
 from auxout_spec.engine.state import EngineRequest
 from auxout_spec.values import BlockHash, Metadata, Refusal, Row, Rows
@@ -15,6 +15,9 @@ from auxout_spec.worker import WorkerRequest, WorkerState
 from ..judge import describe_call
 from ..judge.render import RowRange, row_ranges
 from .model import Line
+
+SCHEDULER_CALLS = (BuildConnectorMeta, TakeOutput, RequestFinished, Reset, Unpack)
+"""Every other call is the worker's."""
 
 
 class Change(NamedTuple):
@@ -72,7 +75,7 @@ def engine(change: Change) -> Iterator[Line]:
 
 def scheduler(change: Change) -> Iterator[Line]:
     """The calls to the scheduler connector; what they return travels or is taken."""
-    for call, result in change.exchanges:
+    for call, result in calls_of("scheduler", change.exchanges):
         request = getattr(getattr(call, "request", None), "request_id", "")
         yield Line(call_name(call), request, "call")
         if isinstance(result, Refusal):
@@ -89,11 +92,16 @@ def scheduler(change: Change) -> Iterator[Line]:
         yield Line(f"generation {change.after.connector.generation}")
 
 
+def calls_of(lane: str, exchanges: Iterable[Exchange]) -> list[Exchange]:
+    """The calls that belong into the lane of the scheduler or of the worker."""
+    return [each for each in exchanges if isinstance(each.call, SCHEDULER_CALLS) is (lane == "scheduler")]
+
+
 def call_name(call: Call) -> str:
-    """A call on one line; what a step schedules stands in the engine's lane already."""
-    if isinstance(call, BuildConnectorMeta):
-        return "build_connector_meta()"
-    return describe_call(call)
+    """A call on one line; what a step is about stands in the other lanes."""
+    if hasattr(call, "request") or isinstance(call, Unpack):
+        return describe_call(call)
+    return f"{describe_call(call).partition('(')[0]}()"
 
 
 def channel(change: Change) -> Iterator[Line]:
@@ -112,10 +120,14 @@ def channel(change: Change) -> Iterator[Line]:
 
 def worker(change: Change) -> Iterator[Line]:
     """What the worker keeps of each request: keys, captured and emitted rows, blocks that wait for a key."""
-    before, after = change.before.worker, change.after.worker
-    if change.after.problem is not None:
-        yield Line(f"refused, {change.after.problem.clause}", tone="refused")
-        yield Line(change.after.problem.message)
+    before, after, problem = change.before.worker, change.after.worker, change.after.problem
+    for call, result in calls_of("worker", change.exchanges):
+        yield Line(call_name(call), tone="call")
+        if isinstance(result, Refusal) and problem is None:
+            yield Line(f"refused, {result.clause}", tone="refused")
+    if problem is not None:
+        yield Line(f"refused, {problem.clause}", tone="refused")
+        yield Line(problem.message)
         return
     if before.generation != after.generation:
         yield Line(f"generation {after.generation}")
@@ -168,9 +180,9 @@ def _request(before: EngineRequest | None, after: EngineRequest) -> Iterator[Lin
     name = after.request_id
     if before is not None and before.num_tokens != after.num_tokens:
         yield Line(f"{name} has {_counted(after.num_tokens, 'token')}", name)
-    waits = {"preempted": "preempted", "waiting_for_chunk": "waits for its next chunk"}
-    if (before is None or before.status != after.status) and after.status in waits:
-        yield Line(f"{name} {waits[after.status]}", name)
+    if before is not None and before.status != after.status and after.status not in ("waiting", "running"):
+        words = {"waiting_for_chunk": "waits for its next chunk"}
+        yield Line(f"{name} {words.get(after.status, after.status.replace('_', ' '))}", name)
     if before is not None and len(after.queue) > len(before.queue):
         yield Line(f"{name} queues the chunk" if after.queue[-1] else f"{name} closes later", name)
 
