@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -31,6 +32,25 @@ def test_explores_models_in_processes_and_prints_the_counterexample(
     start = out.index('{"auxout"')
     played = scenario.load(out[start : out.index("]}", start) + 2])
     assert (played.clause, played.profile, len(played.events)) == ("SCHED-TAKE-2", "0.31", 3)
+
+
+def test_a_counterexample_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    drawn = tmp_path / "found.svg"
+    assert cli.main(["explore", "found-start-beyond-0.31", "--jobs", "1", "--svg", str(drawn)]) == 0
+    out = capsys.readouterr().out
+    assert "engine     prompt" in out
+    assert "! refused, SCHED-TAKE-2" in out
+    root = ElementTree.fromstring(drawn.read_text())
+    assert "SCHED-TAKE-2" in "".join(root.itertext())
+
+
+def test_nothing_to_draw_is_a_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    drawn = tmp_path / "none.svg"
+    assert cli.main(["explore", "session-0.32", "--jobs", "1", "--svg", str(drawn)]) == 2
+    assert "no counterexample was found, so there is nothing to draw" in capsys.readouterr().err
+    assert not drawn.exists()
+    assert cli.main(["explore", "session-0.32", "--svg", str(tmp_path)]) == 2
+    assert "it is a directory" in capsys.readouterr().err
 
 
 def test_a_model_that_is_cut_short_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,4 +36,7 @@ run auxout --help > help.txt
 run auxout clauses > clauses.txt
 grep -q SCHED-META-1 clauses.txt
 run auxout smoke reference
+run auxout conform reference --suite smoke --report report.jsonl
+run auxout report report.jsonl --format html -o report.html
+grep -q '<table class="clauses">' report.html
 run pytest -q --pyargs auxout_conformance.cases --auxout-target reference

@@ -111,6 +111,29 @@ def test_the_profile_of_a_replay(run: Any, judge: Any) -> None:
     assert [call["profile"] for call in judge.calls] == ["0.31", "0.32", "0.32"]
 
 
+def test_replay_draws_the_timeline(run: Any, judge: Any, tmp_path: Path) -> None:
+    drawn = tmp_path / "timeline.svg"
+    right = run("replay", judge.inline, "reference", "--svg", drawn)
+    assert right.code == 0
+    assert "engine     prompt 4" in right.out
+    assert "✗" not in right.out
+    assert judge.clause not in drawn.read_text()
+    judge.replays["impl"] = judge.violation("impl")
+    wrong = run("replay", judge.inline, "reference", "impl", "--svg", drawn)
+    assert wrong.out.count("✗ build_connector_meta()") == 1
+    assert judge.clause in drawn.read_text()
+    assert run("replay", judge.inline, "reference", "--svg", tmp_path).code == 2
+
+
+def test_a_violation_is_drawn_where_it_fits(run: Any, judge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge.reports["impl"] = judge.violating("impl")
+    assert "✗ build_connector_meta()" in run("conform", "impl").out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "50")
+    assert "✗" not in run("conform", "impl").out
+
+
 def test_replay_on_a_broken_target(run: Any, judge: Any) -> None:
     judge.replays["impl"] = TargetBroken("impl crashed during reset (signal 11)")
     ran = run("replay", judge.inline, "impl")
