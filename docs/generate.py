@@ -52,8 +52,15 @@ def clauses() -> str:
 
 def guards() -> str:
     """What the engine model holds an engine to."""
-    rows = [(f"`{guard.id}`", guard.sentence, guard.source) for guard in GUARDS.values()]
-    return "\n".join(table(("guard", "sentence", "where an engine sees to it"), rows))
+    rows = [(f"`{g.id}`", g.sentence, g.source, _WITHOUT[g.role]) for g in GUARDS.values()]
+    return "\n".join(table(("guard", "sentence", "where an engine sees to it", "without it"), rows))
+
+
+_WITHOUT = {
+    "needed": "another verdict",
+    "bound": "more states, the same verdict",
+    "word": "the event has no meaning",
+}
 
 
 def profiles() -> str:

@@ -28,6 +28,8 @@ from auxout_spec.engine import (
     Impossible,
     Land,
     Launch,
+    Load,
+    Loaded,
     Pause,
     Preempt,
     Reset,
@@ -36,7 +38,7 @@ from auxout_spec.engine import (
 )
 from auxout_spec.engine.events import TamperKind
 from auxout_spec.engine.landing import delivers
-from auxout_spec.engine.options import launchable, most_tokens, takes_drafts
+from auxout_spec.engine.options import admissible, launchable, most_tokens, runs_on_load, takes_drafts
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario
 from auxout_spec.scheduler import NOTHING_SENT
@@ -50,12 +52,13 @@ STEPS = 40
 NAMES = ("A", "B", "C")
 TEXTS = ("", "T")
 PROMPT_STARTS = st.sampled_from((0, 0, 1, 3, 6, 12))
-SESSION = CHUNKED = st.sampled_from((False, False, True))
+SESSION = CHUNKED = EXTERNAL = st.sampled_from((False, False, True))
+CUTS = st.sampled_from((0, 0, 0, 0, 1, 2))
 STOPS = st.sampled_from((False, False, False, True))
 OUTPUT_TAMPERS: tuple[TamperKind, ...] = ("no_output", "no_entry", "cut_rows", "shift_start")
 HASH_TAMPERS: tuple[TamperKind, ...] = ("shrink_hashes", "mix_lengths", "replace_hash")
 DISRUPTIONS = (
-    "abort", "preempt", "evict", "reset", "pause_and_reset", "end", "tamper_output", "tamper_hashes", "unpack"
+    "abort", "preempt", "evict", "load", "reset", "pause_and_reset", "end", "tamper_output", "tamper_hashes", "unpack"
 )  # fmt: skip
 """Kinds of events that an example may do without."""
 
@@ -155,8 +158,18 @@ class EngineMachine(RuleBasedStateMachine):
     @property
     def preemptible(self) -> list[EngineRequest]:
         """The running requests that an engine may preempt."""
-        running = [request for request in self.requests if request.status == "running"]
-        return [request for request in running if not (request.session and request.num_in_flight_tokens)]
+        return [request for request in self.requests if request.status == "running"]
+
+    @property
+    def loadable(self) -> list[EngineRequest]:
+        """The waiting requests whose KV may be loaded from elsewhere."""
+        ready = [request for request in self.launchable if admissible(request)]
+        return [request for request in ready if self._lacks(request) > 0]
+
+    @property
+    def loading(self) -> list[EngineRequest]:
+        """The requests that wait for such a load."""
+        return [request for request in self.requests if request.status == "waiting_for_kv"]
 
     @property
     def free_names(self) -> list[str]:
@@ -187,16 +200,16 @@ class EngineMachine(RuleBasedStateMachine):
             self.events.pop()
 
     def add(self, data: st.DataObject) -> None:
-        self.apply(
-            Add(
-                data.draw(st.sampled_from(self.free_names), label="request"),
-                data.draw(st.integers(1, 9), label="prompt"),
-                data.draw(PROMPT_STARTS, label="start"),
-                data.draw(st.integers(1, 5), label="max_tokens"),
-                data.draw(st.sampled_from(TEXTS), label="text"),
-                data.draw(SESSION, label="session"),
-            )
-        )
+        name = data.draw(st.sampled_from(self.free_names), label="request")
+        prompt = data.draw(st.integers(1, 9), label="prompt")
+        start = data.draw(PROMPT_STARTS, label="start")
+        text = data.draw(st.sampled_from(TEXTS), label="text")
+        cut = data.draw(CUTS, label="cut")
+        if 0 < cut < prompt:
+            self.apply(Add(name, prompt, start, 1, text, cut=cut))
+            return
+        max_tokens = data.draw(st.integers(1, 5), label="max_tokens")
+        self.apply(Add(name, prompt, start, max_tokens, text, data.draw(SESSION, label="session")))
 
     def launch(self, data: st.DataObject) -> None:
         scheduled = st.lists(st.sampled_from(self.launchable), unique=True, min_size=1)
@@ -204,12 +217,16 @@ class EngineMachine(RuleBasedStateMachine):
         tokens: list[tuple[str, int]] = []
         drafts: list[tuple[str, int]] = []
         hits: list[tuple[str, int]] = []
+        external: list[tuple[str, int]] = []
         for request in chosen:
             hit = most_tokens(self.play.config, self.play.state, request, skip_hit=False)
             whole = most_tokens(self.play.config, self.play.state, request, skip_hit=True)
             if whole != hit and data.draw(st.booleans(), label="skip hit"):
                 hits.append((request.request_id, 0))
                 hit = whole
+            if self._may_load(request) and hit > 1 and data.draw(EXTERNAL, label="loads"):
+                external.append((request.request_id, data.draw(st.integers(1, hit - 1), label="external")))
+                hit -= external[-1][1]
             extra = data.draw(st.integers(0, 3), label="drafts") if takes_drafts(request) else 0
             count = hit + extra
             if extra:
@@ -217,7 +234,13 @@ class EngineMachine(RuleBasedStateMachine):
             elif data.draw(CHUNKED, label="chunked"):
                 count = data.draw(st.integers(1, hit), label="tokens")
             tokens.append((request.request_id, count))
-        self.apply(Launch(tuple(tokens), tuple(drafts), tuple(hits)))
+        self.apply(Launch(tuple(tokens), tuple(drafts), tuple(hits), tuple(external)))
+
+    def _lacks(self, request: EngineRequest) -> int:
+        return most_tokens(self.play.config, self.play.state, request, skip_hit=False)
+
+    def _may_load(self, request: EngineRequest) -> bool:
+        return "load" not in self.without and admissible(request)
 
     def launch_nothing(self, data: st.DataObject) -> None:
         self.apply(Launch())
@@ -225,7 +248,12 @@ class EngineMachine(RuleBasedStateMachine):
     def land(self, data: st.DataObject) -> None:
         sampled: list[tuple[str, int]] = []
         stop: list[tuple[str, int]] = []
+        failed: list[tuple[str, int]] = []
         for entry in self.play.state.in_flight[0].entries:
+            if runs_on_load(self.play.state, entry) and data.draw(STOPS, label="load fails"):
+                start = entry.token_start - entry.num_external_tokens
+                failed.append((entry.request_id, self._valid(data, start, entry.token_start)))
+                continue
             if not entry.samples:
                 continue
             count = (
@@ -235,7 +263,24 @@ class EngineMachine(RuleBasedStateMachine):
                 sampled.append((entry.request_id, count))
             if delivers(self.play.state, entry) and data.draw(STOPS, label="stops"):
                 stop.append((entry.request_id, data.draw(st.integers(1, count), label="stop after")))
-        self.apply(Land(tuple(sampled), tuple(stop)))
+        recompute = bool(failed) and data.draw(st.booleans(), label="recompute")
+        self.apply(Land(tuple(sampled), tuple(stop), tuple(failed), recompute))
+
+    def _valid(self, data: st.DataObject, start: int, end: int) -> int:
+        """What of a failed load is valid: whole blocks."""
+        return data.draw(st.sampled_from(range(start, end, self.play.config.block_size)), label="valid")
+
+    def load(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(self.loadable), label="request")
+        tokens = data.draw(st.integers(1, self._lacks(request)), label="tokens")
+        self.apply(Load(request.request_id, tokens))
+
+    def loaded(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(self.loading), label="request")
+        start = request.num_computed_tokens - request.num_external_tokens
+        fails = data.draw(STOPS, label="load fails")
+        valid = self._valid(data, start, request.num_computed_tokens) if fails else -1
+        self.apply(Loaded(request.request_id, valid))
 
     def abort(self, data: st.DataObject) -> None:
         self.apply(Abort(_one_of(data, self.requests)))
@@ -311,6 +356,8 @@ WEIGHTS = {
     "abort": 2,
     "preempt": 3,
     "evict": 1,
+    "load": 1,
+    "loaded": 4,
     "reset": 2,
     "pause_and_reset": 1,
     "chunk": 3,
@@ -328,6 +375,8 @@ POSSIBLE: dict[str, Callable[[EngineMachine], bool]] = {
     "abort": lambda self: bool(self.requests),
     "preempt": lambda self: bool(self.preemptible),
     "evict": lambda self: bool(self.play.state.resident),
+    "load": lambda self: bool(self.loadable),
+    "loaded": lambda self: bool(self.loading),
     "reset": lambda self: True,
     "pause_and_reset": lambda self: self.profile.guards_running_reset,
     "chunk": lambda self: bool(self.sessions),

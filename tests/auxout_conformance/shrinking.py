@@ -20,6 +20,8 @@ from auxout_spec.engine import (
     Impossible,
     Land,
     Launch,
+    Load,
+    Loaded,
     Reset,
     Tamper,
     Unpack,
@@ -166,6 +168,7 @@ def _simpler(event: Event) -> Iterator[Event]:
         yield from (event._replace(prompt=n) for n in range(1, event.prompt))
         yield from (event._replace(max_tokens=n) for n in range(1, event.max_tokens))
         yield from (event._replace(start=n) for n in range(event.start))
+        yield event._replace(cut=0)
         yield event._replace(text="", session=False)
         yield event._replace(text="")
     elif isinstance(event, Launch):
@@ -176,6 +179,11 @@ def _simpler(event: Event) -> Iterator[Event]:
         yield Land()
         yield event._replace(stop=())
         yield event._replace(sampled=())
+        yield event._replace(failed=(), recompute=False)
+    elif isinstance(event, Load):
+        yield from (event._replace(tokens=n) for n in range(1, event.tokens))
+    elif isinstance(event, Loaded):
+        yield Loaded(event.request)
     elif isinstance(event, Chunk):
         yield from (event._replace(tokens=n) for n in range(1, event.tokens))
         yield event._replace(start=0, max_tokens=1)

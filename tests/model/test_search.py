@@ -53,6 +53,17 @@ SHARED_RESET = Menu(
     resets=(Reset(running=True, weights=True),),
     drained_resets=True,
 )
+ELSEWHERE = Menu(
+    (Add("A", 4, 4, 1), Add("B", 4, 4, 1)), external=(2, 4), loads=2, load_failures=True, preemptions=1
+)
+KNOWN = Menu(
+    (Add("A", 3, max_tokens=1, text="T"), Add("B", 5, max_tokens=1, text="T"), Add("C", 5, text="T")),
+    evictions=1,
+    external=(2, 4),
+    loads=1,
+    known_rows=True,
+)
+CUT = Menu((Add("A", 4, 4, 1, text="T", cut=1), Add("B", 5, text="T")), preemptions=1)
 MODELS = [
     Model("one", "", ONE),
     Model("two", "", TWO),
@@ -65,6 +76,12 @@ MODELS = [
     Model("abort and reset", "", TWO._replace(aborts=1, resets=(Reset(),))),
     Model("shared text", "", SHARED, depth=1),
     Model("shared text and resets", "", SHARED_RESET, depth=1),
+    Model("elsewhere", "", ELSEWHERE),
+    Model("elsewhere, waited for", "", ELSEWHERE._replace(external=(2,), waits_for_loads=True)),
+    Model("elsewhere, back", "", ELSEWHERE._replace(recompute=True)),
+    Model("elsewhere, known rows", "", KNOWN),
+    Model("elsewhere, known rows that are wrong", "", KNOWN._replace(load_failures=True)),
+    Model("cut", "", CUT),
 ]
 
 
@@ -83,7 +100,7 @@ def test_requests_stepped_one_by_one_reach_the_same_states(model: Model) -> None
     assert one_by_one.witnesses == whole.witnesses
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 4, 9])
+@pytest.mark.parametrize("number", [0, 1, 2, 4, 9, 12, 14, 16])
 def test_lanes_put_together_are_those_states(number: int) -> None:
     model = MODELS[number]
     lanes, seen = Lanes(model), set[Hashable]()
@@ -251,5 +268,5 @@ def test_events_of_every_kind_are_possible() -> None:
     kinds = {kind for model in MODELS for kind in explore(model).events}
     assert kinds == {
         *("add", "launch", "empty", "land", "abort", "preempt", "evict", "reset", "pause", "resume", "chunk"),
-        "end",
+        *("end", "load", "loaded"),
     }

@@ -36,7 +36,7 @@ from auxout_spec.values import Refusal
 EXPECTED = load()
 ENUMERATED = (
     *("adds", "prefill_chunks", "stops", "aborts", "preemptions", "evictions", "resets", "drained_resets"),
-    *("chunks", "max_running", "skips_hits"),
+    *("chunks", "max_running", "skips_hits", "settled_turns"),
 )
 """What of a menu is enumerated here; a model with more needs more of it."""
 
@@ -125,7 +125,8 @@ class SecondOpinion:
         for request in engine.requests:
             if spent.aborts < menu.aborts:
                 yield Abort(request.request_id), spent._replace(aborts=spent.aborts + 1)
-            if spent.preemptions < menu.preemptions:
+            turns = request.session and request.num_in_flight_tokens > 0
+            if spent.preemptions < menu.preemptions and not (menu.settled_turns and turns):
                 yield Preempt(request.request_id), spent._replace(preemptions=spent.preemptions + 1)
             if request.status == "waiting_for_chunk":
                 yield End(request.request_id), spent

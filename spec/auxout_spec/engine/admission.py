@@ -9,7 +9,7 @@ from ..values import Metadata, RequestId, Result
 from . import worker_side
 from .events import Launch
 from .guards import require
-from .options import reaches_maximum, takes_drafts
+from .options import admissible, reaches_maximum, takes_drafts
 from .rows import fresh_blocks, hit_rows
 from .state import (
     Activation,
@@ -29,9 +29,10 @@ def launch(
 ) -> EngineState:
     """Schedule a step and build its metadata; a step without requests is not in flight."""
     _check_step(config, state, event)
-    hits, drafts = dict(event.hits), dict(event.drafts)
+    hits, external, drafts = dict(event.hits), dict(event.external), dict(event.drafts)
     for request_id, num_tokens in event.tokens:
-        request = _admitted(config, state, request_id, hits.get(request_id))
+        request = schedulable(config, state, request_id)
+        request = _admitted(config, state, request, hits.get(request_id), external.get(request_id, 0))
         _check_tokens(config, request, num_tokens, drafts.get(request_id, 0))
         state = state.with_request(request)
     views = tuple(tampered_view(state, view(request)) for request in state.requests)
@@ -56,14 +57,12 @@ def _check_step(config: EngineConfig, state: EngineState, event: Launch) -> None
     require(not (state.paused and event.tokens), "ENV-LAUNCH-4", "the engine is paused", removed)
     names = [request_id for request_id, _ in event.tokens]
     require(len(set(names)) == len(names), "ENV-FORM-1", "a request is scheduled twice in one step")
-    extra = {request_id for counts in (event.drafts, event.hits) for request_id, _ in counts}
+    extra = {name for counts in (event.drafts, event.hits, event.external) for name, _ in counts}
     require(extra <= set(names), "ENV-FORM-1", "drafts or hits of a request that is not scheduled")
 
 
-def _admitted(
-    config: EngineConfig, state: EngineState, request_id: RequestId, hit: int | None
-) -> EngineRequest:
-    """The request as it enters the step; one without KV starts from its prefix hit."""
+def schedulable(config: EngineConfig, state: EngineState, request_id: RequestId) -> EngineRequest:
+    """A request that the scheduler may take up now."""
     request = state.request(request_id)
     require(request is not None, "ENV-FORM-1", f"there is no request {request_id}")
     assert request is not None  # for the type checker; ``require`` has raised
@@ -74,14 +73,40 @@ def _admitted(
     drained = request.status == "running" or not stale
     require(drained, "ENV-RESUME-1", f"{request_id} has deliverable output in flight", removed)
     require(request_id not in state.preempted, "ENV-RESUME-2", f"{request_id} was just preempted", removed)
-    if request.status == "running" or request.holds_kv:
-        require(not hit, "ENV-HIT-1", f"{request_id} already holds KV")
-        return request._replace(status="running")
+    require(request.status != "lost", "ENV-LAUNCH-5", f"{request_id} is in no queue")
+    loading = request.status == "waiting_for_kv"
+    require(not loading, "ENV-LAUNCH-6", f"the KV of {request_id} is being loaded", removed)
+    return request
+
+
+def _admitted(
+    config: EngineConfig, state: EngineState, request: EngineRequest, hit: int | None, external: int
+) -> EngineRequest:
+    """The request as it enters the step; one without KV starts from its prefix hit and what is loaded behind it."""
+    name, removed = request.request_id, config.removed_guards
+    if admissible(request):
+        return with_prefix(config, state, request, hit, external)._replace(status="running")
+    require(not hit, "ENV-HIT-1", f"{name} already holds KV")
+    require(not external, "ENV-LOAD-1", f"{name} already holds KV", removed)
+    return request._replace(status="running", num_computed_tokens=request.num_computed_tokens + external)
+
+
+def with_prefix(
+    config: EngineConfig, state: EngineState, request: EngineRequest, hit: int | None, external: int
+) -> EngineRequest:
+    """A request that is given the KV of a prefix: resident blocks, and what is loaded from elsewhere behind them."""
     longest = longest_hit(request, state.resident, config.block_size)
     tokens = longest if hit is None else hit
     whole = tokens % config.block_size == 0 and 0 <= tokens <= longest
-    require(whole, "ENV-HIT-1", f"{request_id} can hit at most {longest} tokens", removed)
-    return request._replace(status="running", num_computed_tokens=tokens)
+    require(
+        whole, "ENV-HIT-1", f"{request.request_id} can hit at most {longest} tokens", config.removed_guards
+    )
+    require(external >= 0, "ENV-FORM-1", "fewer than no tokens are loaded")
+    return request._replace(
+        num_computed_tokens=tokens + external,
+        num_external_tokens=external,
+        kv_rows=hit_rows(state, request, config.block_size, tokens, external),
+    )
 
 
 def _check_tokens(config: EngineConfig, request: EngineRequest, num_tokens: int, drafts: int) -> None:
@@ -103,9 +128,9 @@ def _activate(config: EngineConfig, state: EngineState, metadata: Metadata) -> E
         if request.activation < 0:
             used = {a.number for a in state.activations if a.request_id == request_id}
             number = next(n for n in range(len(used) + 1) if n not in used)
-            rows = hit_rows(state, request, config.block_size)
+            rows = request.kv_rows[: request.num_computed_tokens]
             started = Activation(request_id, number, emit_start, rows)
-            state = state.with_request(request._replace(activation=number, kept_rows=()))
+            state = state.with_request(request._replace(activation=number, kv_rows=()))
             state = state._replace(activations=(*state.activations, started))
     return state
 
@@ -123,12 +148,15 @@ def _advance(
     assert request is not None  # checked on admission
     computed = request.num_computed_tokens + num_tokens
     samples = computed >= request.num_tokens + request.num_output_placeholders
-    start = request.num_computed_tokens
-    entry = Entry(request_id, start, num_tokens, drafts, samples, request.activation, request.num_launches)
+    start, external = request.num_computed_tokens, request.num_external_tokens
+    entry = Entry(
+        request_id, start, num_tokens, drafts, samples, request.activation, request.num_launches, external
+    )
     request = request._replace(
         num_computed_tokens=computed,
         num_in_flight_tokens=request.num_in_flight_tokens + num_tokens,
         num_output_placeholders=request.num_output_placeholders + (1 + drafts if samples else 0),
+        num_external_tokens=0,
         num_launches=request.num_launches + 1,
         has_drafts=request.has_drafts or samples,
     )

@@ -16,9 +16,14 @@ def add(config: EngineConfig, state: EngineState, event: Add, call: Callable[[Ca
     """A request arrives and waits."""
     in_range = event.prompt >= 1 and event.start >= 0 and event.max_tokens >= 1 and bool(event.request)
     require(in_range, "ENV-FORM-1", "prompt and max_tokens are at least 1, start is at least 0")
+    require(0 <= event.cut < event.prompt, "ENV-FORM-1", "a token of the prompt is left")
+    only = not event.cut or (event.max_tokens == 1 and not event.session)
+    require(only, "ENV-ADD-2", f"{event.request} is cut short but not only prefilled", config.removed_guards)
+    require(state.request(event.request) is None, "ENV-FORM-1", f"{event.request} is in use")
     flying = any(e.request_id == event.request for s in state.in_flight for e in s.entries)
-    free = state.request(event.request) is None and not flying
-    require(free, "ENV-ADD-1", f"{event.request} is in use", config.removed_guards)
+    require(
+        not flying, "ENV-ADD-1", f"a step of an earlier {event.request} is in flight", config.removed_guards
+    )
     request = EngineRequest(
         request_id=event.request,
         tokens=((event.text or event.request, event.prompt),),
@@ -29,7 +34,17 @@ def add(config: EngineConfig, state: EngineState, event: Add, call: Callable[[Ca
         session=event.session,
         block_hashes=(),
     )
-    return state._replace(requests=(*state.requests, with_new_hashes(request, config.block_size)))
+    request = _cut_short(with_new_hashes(request, config.block_size), event.cut)
+    return state._replace(requests=(*state.requests, request))
+
+
+def _cut_short(request: EngineRequest, cut: int) -> EngineRequest:
+    """Drop prompt tokens, but not the hashes that they completed; what is sampled then need not be what was dropped."""
+    if not cut:
+        return request
+    left = request.num_prompt_tokens - cut
+    text = request.tokens[-1][0] + "'"
+    return request._replace(tokens=append(prefix(request.tokens, left), text, 0), num_prompt_tokens=left)
 
 
 def chunk(

@@ -29,10 +29,12 @@ class Add(NamedTuple):
     """Names the token sequence; requests with one text share every prefix. Empty: the request's own."""
     session: bool = False
     """A streaming session: after a stop it waits for its next chunk."""
+    cut: int = 0
+    """Tokens that the prefiller of a disaggregated setup drops at the prompt's end; what is hashed stays hashed."""
 
 
 class Launch(NamedTuple):
-    """Schedule a step: request -> tokens, of these ``drafts``; waiting requests may skip ``hits``."""
+    """Schedule a step: request -> tokens, of these ``drafts``; waiting requests may skip ``hits``, or load more."""
 
     tokens: Counts = ()
     """Requests of the step, in order, with the tokens scheduled for each; none: an empty step."""
@@ -40,6 +42,8 @@ class Launch(NamedTuple):
     """Draft tokens among them."""
     hits: Counts = ()
     """Prefix-hit tokens of requests that are admitted; by default the longest resident prefix."""
+    external: Counts = ()
+    """Tokens behind the hit whose KV a KV connector loads from elsewhere before the forward pass."""
 
 
 class Land(NamedTuple):
@@ -49,6 +53,26 @@ class Land(NamedTuple):
     """Tokens the model returned; by default 1 for each request that sampled."""
     stop: Counts = ()
     """A stop rule ends the request after so many of them; the rest is cut."""
+    failed: Counts = ()
+    """The external load of the step failed: only so many tokens of the request have valid KV."""
+    recompute: bool = False
+    """Requests whose load failed go back to what is valid; otherwise they end with an error."""
+
+
+class Load(NamedTuple):
+    """A KV connector starts to load the KV of a waiting request's next tokens; it is scheduled when that is done."""
+
+    request: RequestId
+    tokens: int
+    """Tokens behind its prefix hit."""
+
+
+class Loaded(NamedTuple):
+    """The load is done."""
+
+    request: RequestId
+    valid: int = -1
+    """It failed, and only so many tokens of the request have valid KV; -1: all do."""
 
 
 class Abort(NamedTuple):
@@ -141,4 +165,19 @@ class Unpack(NamedTuple):
     """Bytes of a hash."""
 
 
-Event = Add | Launch | Land | Abort | Preempt | Evict | Pause | Reset | Chunk | End | Tamper | Unpack
+Event = (
+    Add
+    | Launch
+    | Land
+    | Load
+    | Loaded
+    | Abort
+    | Preempt
+    | Evict
+    | Pause
+    | Reset
+    | Chunk
+    | End
+    | Tamper
+    | Unpack
+)

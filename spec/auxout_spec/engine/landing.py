@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..calls import Call, RequestFinished, TakeOutput
 from ..values import Outputs, Refusal, RequestOutput, Result, Rows
-from . import worker_side
+from . import loading, worker_side
 from .arrival import next_turn
 from .events import Land
 from .guards import require
@@ -32,9 +32,11 @@ def land(
     hash_tampers = [t for t in state.tampered if t.kind.endswith(("hash", "hashes", "lengths"))]
     require(not hash_tampers, "ENV-TAMPER-1", "hash lists are corrupted at a launch, abort or preemption")
     flying = state.in_flight[0]
-    sampled = _sampled(state, flying, event)
+    loading.check_failures(config, state, flying, event)
+    sampled, invalid = _sampled(config, state, flying, event), loading.on_invalid_kv(flying, event)
     state, right = _right_output(state, flying, sampled)
-    state, outputs = worker_side.process_output(config, state, sampled, right)
+    right = tuple(output for output in right if output[0] not in invalid)
+    state, outputs = worker_side.process_output(config, state, sampled, right, invalid)
     seen = tampered_outputs(state, outputs)
     state = state._replace(in_flight=state.in_flight[1:])
     stops = dict(event.stop)
@@ -44,33 +46,39 @@ def land(
             continue
         request, stale = _drain(request, entry)
         state = state.with_request(request)
-        if entry.samples and not (stale and request.drop_stale_output):
+        dropped = entry.request_id in invalid or (stale and request.drop_stale_output)
+        if entry.samples and not dropped:
             tokens = sampled[entry.request_id]
             state = _deliver(config, state, entry, stale, tokens, stops.get(entry.request_id), seen, call)
-    return state
+    return loading.failed(config, state, event, call)
 
 
 def delivers(state: EngineState, entry: Entry) -> bool:
     """Whether the engine hands this entry's output on: its request lives and the output is not dropped."""
     request = state.request(entry.request_id)
-    if request is None or not entry.samples:
-        return False
-    return not (request.num_stale_output_tokens > 0 and request.drop_stale_output)
+    return request is not None and entry.samples and not _drops(request)
 
 
-def _sampled(state: EngineState, flying: Step, event: Land) -> dict[str, int]:
+def _drops(request: EngineRequest) -> bool:
+    return request.num_stale_output_tokens > 0 and request.drop_stale_output
+
+
+def _sampled(config: EngineConfig, state: EngineState, flying: Step, event: Land) -> dict[str, int]:
     """Tokens returned for each entry that samples, checked against its drafts and the stop rule."""
     given, stops = dict(event.sampled), dict(event.stop)
     entries = {entry.request_id: entry for entry in flying.entries if entry.samples}
     unknown = (given.keys() | stops.keys()) - entries.keys()
-    require(not unknown, "ENV-LAND-2", f"{', '.join(sorted(unknown))} sampled nothing in this step")
+    require(not unknown, "ENV-FORM-1", f"{', '.join(sorted(unknown))} sampled nothing in this step")
     sampled = {name: given.get(name, 1) for name in entries}
     for name, count in sampled.items():
         possible = 1 <= count <= 1 + entries[name].num_drafts
-        require(possible, "ENV-LAND-2", f"{name} had {entries[name].num_drafts} drafts")
-        require(1 <= stops.get(name, 1) <= count, "ENV-LAND-2", f"{name} stops within its {count} tokens")
-        if name in stops:
-            require(delivers(state, entries[name]), "ENV-LAND-2", f"the output of {name} is dropped")
+        require(
+            possible, "ENV-LAND-2", f"{name} had {entries[name].num_drafts} drafts", config.removed_guards
+        )
+    for name, count in stops.items():
+        require(1 <= count <= sampled[name], "ENV-FORM-1", f"{name} stops within its tokens")
+        dropped = name in dict(event.failed) or not delivers(state, entries[name])
+        require(not dropped, "ENV-FORM-1", f"the output of {name} is dropped")
     return sampled
 
 
@@ -96,7 +104,7 @@ def _right_output(state: EngineState, flying: Step, sampled: dict[str, int]) -> 
         if tokens and activation.emit_cursor <= len(rows):
             emitted = RequestOutput(activation.emit_cursor, rows[activation.emit_cursor :])
             outputs.append((entry.request_id, emitted))
-        if delivers(state, entry) or not entry.samples:
+        if not _drops(request):
             state = with_activation(state, activation._replace(rows=rows))
     return state, tuple(outputs)
 
@@ -130,9 +138,11 @@ def _deliver(
     if not stopped:
         return state
     if request.session:
+        # A turn that ends while its request is preempted: the engine removes it from the queue it was just put into.
+        lost = request.status != "running"
         request = _end_turn(config, request)
         if request is not None:
-            return state.with_request(request)
+            return state.with_request(request._replace(status="lost") if lost else request)
         request = state.request(entry.request_id)
         assert request is not None  # the record before its turn ended
     if isinstance(call(RequestFinished(view(request, finished=True))), Refusal):

@@ -5,7 +5,7 @@ Options are upper bounds computed from the state; ``step`` stays the judge of wh
 
 from __future__ import annotations
 
-from .state import EngineConfig, EngineRequest, EngineState, longest_hit
+from .state import EngineConfig, EngineRequest, EngineState, Entry, longest_hit
 
 
 def launchable(config: EngineConfig, state: EngineState) -> tuple[EngineRequest, ...]:
@@ -23,10 +23,14 @@ def most_tokens(config: EngineConfig, state: EngineState, request: EngineRequest
     Args:
         skip_hit: a request without KV starts from its first token, although a prefix is resident.
     """
-    admitted = request.status == "running" or request.holds_kv
-    if admitted or skip_hit:
+    if not admissible(request) or skip_hit:
         return request.num_uncomputed_tokens
     return request.num_uncomputed_tokens - longest_hit(request, state.resident, config.block_size)
+
+
+def admissible(request: EngineRequest) -> bool:
+    """Whether the request has no KV yet, so that it is admitted with that of a prefix."""
+    return request.status != "running" and not request.holds_kv
 
 
 def takes_drafts(request: EngineRequest) -> bool:
@@ -41,9 +45,21 @@ def reaches_maximum(request: EngineRequest) -> bool:
     return placeholders > 0 and last >= request.num_prompt_tokens + request.max_tokens
 
 
+def runs_on_load(state: EngineState, entry: Entry) -> bool:
+    """Whether KV was loaded with this part of a step, and its request still runs on it."""
+    request = state.request(entry.request_id)
+    if request is None or request.status != "running":
+        return False
+    return entry.num_external_tokens > 0 and request.activation == entry.activation
+
+
 def _may_run(state: EngineState, request: EngineRequest, removed: frozenset[str]) -> bool:
     if request.status == "waiting_for_chunk":
         return "ENV-LAUNCH-5" in removed and request.num_uncomputed_tokens > 0
+    if request.status == "lost":
+        return False
+    if request.status == "waiting_for_kv" and "ENV-LAUNCH-6" not in removed:
+        return False
     if request.request_id in state.preempted and "ENV-RESUME-2" not in removed:
         return False
     stale = request.num_stale_output_tokens > 0 and not request.drop_stale_output

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..calls import Call, RequestFinished
 from ..calls import Reset as ResetCall
-from ..values import Refusal, Result
+from ..values import BlockHash, Refusal, Result
 from .events import Abort, Evict, Pause, Preempt, Reset
 from .guards import require
 from .rows import activation_of
@@ -33,11 +33,10 @@ def preempt(
 ) -> EngineState:
     """A running request loses its KV; its output in flight is delivered when it lands."""
     request = state.request(event.request)
-    running = request is not None and request.status == "running"
-    require(running, "ENV-PREEMPT-1", f"{event.request} is not running")
-    assert request is not None  # it runs
-    in_flight = request.session and request.num_in_flight_tokens > 0
-    require(not in_flight, "ENV-PREEMPT-2", f"{event.request} has output in flight", config.removed_guards)
+    require(request is not None, "ENV-FORM-1", f"there is no request {event.request}")
+    assert request is not None  # for the type checker; ``require`` has raised
+    running = request.status == "running"
+    require(running, "ENV-PREEMPT-1", f"{event.request} is not running", config.removed_guards)
     state = _preempted(state, request, drop=False, call=call)
     return state._replace(preempted=state.preempted | {event.request})
 
@@ -46,18 +45,24 @@ def evict(
     config: EngineConfig, state: EngineState, event: Evict, call: Callable[[Call], Result]
 ) -> EngineState:
     """Unreferenced blocks leave the KV cache."""
-    held = {
-        block_hash
-        for request in state.requests
-        for block_hash in request.block_hashes[: -(-request.num_computed_tokens // config.block_size)]
-    }
+    held = set[BlockHash]() if "ENV-EVICT-1" in config.removed_guards else _held(config, state)
 
     def goes(block: Block) -> bool:
         return block.block_hash not in held and event.block in ("*", block.name)
 
-    gone = any(goes(block) for block in state.resident)
-    require(gone, "ENV-EVICT-1", f"no unreferenced resident block is {event.block}")
+    named = any(event.block in ("*", block.name) for block in state.resident)
+    require(named, "ENV-FORM-1", f"no resident block is {event.block}")
+    require(any(map(goes, state.resident)), "ENV-EVICT-1", f"requests hold what {event.block} names")
     return state._replace(resident=tuple(block for block in state.resident if not goes(block)))
+
+
+def _held(config: EngineConfig, state: EngineState) -> set[BlockHash]:
+    """The hashes of blocks that requests hold."""
+    return {
+        block_hash
+        for request in state.requests
+        for block_hash in request.block_hashes[: -(-request.num_computed_tokens // config.block_size)]
+    }
 
 
 def pause(
@@ -95,7 +100,7 @@ def _forgotten(state: EngineState, request: EngineRequest) -> EngineRequest:
     if request.activation < 0:
         return request
     rows = activation_of(state, request.request_id, request.activation).rows
-    return request._replace(activation=-1, kept_rows=rows, has_drafts=False)
+    return request._replace(activation=-1, kv_rows=rows, has_drafts=False)
 
 
 def _preempted(

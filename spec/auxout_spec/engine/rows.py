@@ -24,13 +24,24 @@ def step_rows(tokens: Text, entry: Entry, start: int, generation: int) -> tuple[
     )
 
 
-def hit_rows(state: EngineState, request: EngineRequest, block_size: int) -> tuple[Row, ...]:
-    """The rows behind the KV that a request starts an activation with: a prefix hit, or what it kept."""
-    if request.kept_rows:
-        return request.kept_rows
+def hit_rows(
+    state: EngineState, request: EngineRequest, block_size: int, hit: int, external: int
+) -> tuple[Row, ...]:
+    """The rows behind the KV that a request is admitted with: those of resident blocks, then of what is loaded.
+
+    Loaded KV was computed elsewhere, by no request of this engine, and its rows did not come with it.
+    """
     resident = {block.block_hash: block.rows for block in state.resident}
-    blocks = kernel.num_full_blocks(request.num_computed_tokens, block_size)
-    return tuple(row for block_hash in request.block_hashes[:blocks] for row in resident.get(block_hash, ()))
+    blocks = kernel.num_full_blocks(hit, block_size)
+    rows = [row for block_hash in request.block_hashes[:blocks] for row in resident.get(block_hash, ())]
+    generation = state.connector.generation
+    loaded = range(hit, hit + external)
+    return (*rows, *(Row("", at, generation, 0, text_at(request.tokens, at)) for at in loaded))
+
+
+def on_invalid_kv(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The rows of a forward pass over KV that failed to load: they are of nobody's tokens."""
+    return tuple(row._replace(text=f"{row.text}:") for row in rows)
 
 
 def activation_of(state: EngineState, request_id: str, number: int) -> Activation:
@@ -58,8 +69,16 @@ def fresh_blocks(
         if (other.request_id, other.activation) == (entry.request_id, entry.activation):
             start = min(other.token_start, len(rows))
             rows = rows[:start] + step_rows(request.tokens, other, start, step_generation)
+    settled = min(request.num_computed_tokens, request.num_tokens)
+    return new_blocks(state, request, rows, settled, block_size)
+
+
+def new_blocks(
+    state: EngineState, request: EngineRequest, rows: tuple[Row, ...], num_tokens: int, block_size: int
+) -> tuple[Block, ...]:
+    """The blocks that become resident with the KV of a request's first tokens, whose rows are given."""
     known = {block.block_hash for block in state.resident}
-    full = kernel.num_full_blocks(min(request.num_computed_tokens, request.num_tokens), block_size)
+    full = kernel.num_full_blocks(num_tokens, block_size)
     return tuple(
         Block(
             request.block_hashes[block],

@@ -18,7 +18,8 @@ from ..worker import INITIAL as NO_WORKER
 from ..worker import Limits, WorkerState
 from .events import Chunk, Tamper
 
-Status = Literal["waiting", "running", "preempted", "waiting_for_chunk"]
+Status = Literal["waiting", "running", "preempted", "waiting_for_chunk", "waiting_for_kv", "lost"]
+"""``lost``: a session that a released engine has dropped from its queues."""
 Text = tuple[tuple[str, int], ...]
 """A token sequence as runs: ``(("A", 5), ("A'", 9))`` is five tokens of text A, then four of text A'."""
 
@@ -68,8 +69,10 @@ class EngineRequest(NamedTuple):
     """Number of its activation in the worker; -1 while it has none."""
     num_launches: int = 0
     """Steps it was scheduled in; numbers the computations of its rows."""
-    kept_rows: tuple[Row, ...] = ()
-    """The rows behind KV that it kept over a reset, until its next activation."""
+    kv_rows: tuple[Row, ...] = ()
+    """The rows behind the KV that it holds before an activation: of a hit, of a load, or kept over a reset."""
+    num_external_tokens: int = 0
+    """Tokens of that KV that are loaded from elsewhere, until the step with the load is launched."""
 
     @property
     def num_tokens(self) -> int:
@@ -111,6 +114,10 @@ class Entry(NamedTuple):
     samples: bool
     activation: int
     computation: int
+    num_external_tokens: int = 0
+    """Tokens before ``token_start`` that are loaded with this step."""
+    on_invalid_kv: bool = False
+    """An earlier step showed that a load of the request failed."""
 
 
 class Step(NamedTuple):

@@ -27,6 +27,8 @@ from .events import (
     Evict,
     Land,
     Launch,
+    Load,
+    Loaded,
     Pause,
     Preempt,
     Reset,
@@ -35,6 +37,7 @@ from .events import (
 )
 from .guards import require
 from .landing import land
+from .loading import load, loaded
 from .reset import abort, evict, pause, preempt, reset
 from .state import EngineConfig, EngineState
 from .tampering import HASH_KINDS, tamper
@@ -61,6 +64,8 @@ _TRANSITIONS: dict[
     Add: add,
     Launch: launch,
     Land: land,
+    Load: load,
+    Loaded: loaded,
     Abort: abort,
     Preempt: preempt,
     Evict: evict,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from .. import worker
 from ..values import Metadata, Outputs, Refusal, RequestOutput
 from ..worker import Part
-from .rows import activation_of, step_rows, text_at
+from .rows import activation_of, on_invalid_kv, step_rows, text_at
 from .state import EngineConfig, EngineState, Entry, Problem
 
 
@@ -29,13 +29,22 @@ def begin_step(
 
 
 def process_output(
-    config: EngineConfig, state: EngineState, sampled: dict[str, int], right: Outputs
+    config: EngineConfig,
+    state: EngineState,
+    sampled: dict[str, int],
+    right: Outputs,
+    invalid: frozenset[str] = frozenset(),
 ) -> tuple[EngineState, Outputs]:
-    """The oldest step's output as the worker returns it, compared with the right one."""
+    """The oldest step's output as the worker returns it, compared with the right one.
+
+    Args:
+        sampled: tokens that the model runner returned for each request that sampled.
+        invalid: requests that were computed on KV that failed to load; the worker is not told.
+    """
     if config.limits is None:
         return state, right
     flying = state.in_flight[0]
-    parts = tuple(_part(state, entry, flying.generation, sampled) for entry in flying.entries)
+    parts = tuple(_part(state, entry, flying.generation, sampled, invalid) for entry in flying.entries)
     after, outputs = worker.process_output(config.limits, state.worker, parts)
     if isinstance(outputs, Refusal):
         return state._replace(problem=Problem(outputs.clause, outputs.message)), right
@@ -43,7 +52,9 @@ def process_output(
     return _compared(state, outputs, dict(right)), outputs
 
 
-def _part(state: EngineState, entry: Entry, generation: int, sampled: dict[str, int]) -> Part:
+def _part(
+    state: EngineState, entry: Entry, generation: int, sampled: dict[str, int], invalid: frozenset[str]
+) -> Part:
     """What the model runner reports of an entry; the rows are those of the positions really computed."""
     known = dict(state.worker.requests).get(entry.request_id)
     cursor = known.capture_cursor if known is not None else -1
@@ -53,6 +64,8 @@ def _part(state: EngineState, entry: Entry, generation: int, sampled: dict[str, 
     rejected = entry.num_drafts - (tokens - 1) if tokens else 0
     owner = request or activation_of(state, entry.request_id, entry.activation)
     rows = step_rows(owner.tokens, entry, start, generation)
+    if entry.request_id in invalid:
+        rows = on_invalid_kv(rows)
     return Part(entry.request_id, entry.token_start, rows, tokens, rejected)
 
 

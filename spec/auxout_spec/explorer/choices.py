@@ -20,10 +20,13 @@ from ..engine import (
     Evict,
     Land,
     Launch,
+    Load,
+    Loaded,
     Pause,
     Preempt,
 )
-from ..engine.options import launchable, most_tokens, takes_drafts
+from ..engine.options import admissible, launchable, most_tokens, runs_on_load, takes_drafts
+from ..engine.state import Entry, longest_hit
 from ..values import RequestId
 from .model import Left, Menu, Model
 
@@ -33,7 +36,9 @@ class Way(NamedTuple):
 
     num_tokens: int
     num_drafts: int = 0
-    skips_hit: bool = False
+    hit: int = -1
+    """Tokens of its prefix hit; -1: the longest."""
+    external: int = 0
 
 
 class Landing(NamedTuple):
@@ -41,6 +46,8 @@ class Landing(NamedTuple):
 
     sampled: int
     stops: bool = False
+    valid: int = -1
+    """Its load failed, and only so many tokens are valid."""
 
 
 class Options(NamedTuple):
@@ -48,9 +55,15 @@ class Options(NamedTuple):
 
     ways: tuple[Way, ...] = ()
     landings: tuple[Landing, ...] = (Landing(0),)
+    loads: tuple[int, ...] = ()
+    """Tokens whose KV may begin to be loaded."""
+    loaded: tuple[int, ...] = ()
+    """How the load that it waits for may end."""
     in_use: bool = False
     running: bool = False
     waits_for_chunk: bool = False
+    turns: bool = False
+    """Output of its turn is in flight."""
     idle: bool = True
     """Nothing of it is in flight."""
     resident: bool = False
@@ -78,13 +91,16 @@ def options_of(model: Model, engine: EngineState, name: RequestId) -> Options:
     entries = [entry for step in engine.in_flight for entry in step.entries if entry.request_id == name]
     if request is None:
         ended = any(name == request_id for request_id, _ in engine.connector.ended)
-        return Options(idle=not entries, has_news=ended, landings=_landings(model.menu, engine, name))
+        return Options(idle=not entries, has_news=ended, landings=_landings(model, engine, name))
     return Options(
         _ways(model, engine, request),
-        _landings(model.menu, engine, name),
+        _landings(model, engine, name),
+        _loads(model, engine, request),
+        _loaded(model, request),
         True,
         request.status == "running",
         request.status == "waiting_for_chunk",
+        request.session and bool(entries),
         not entries,
         False,
         _has_news(engine, request),
@@ -101,14 +117,22 @@ def choices(
     """
     yield from _arrival(model, left, given)
     ways = [range(1 + len(each.ways)) for each in given]
-    yield from (Choice("launch", picks, left) for picks in product(*ways) if _fits(model.menu, picks, given))
+    for picks in product(*ways):
+        after = left._replace(loads=left.loads - _num_loads(picks, given))
+        if after.loads >= 0 and _fits(model.menu, picks, given):
+            yield Choice("launch", picks, after)
     if model.menu.empty_steps or any(each.has_news for each in given):
         yield Choice("empty", (), left)
     if num_in_flight:
         yield from (Choice("land", picks, left) for picks in _land_picks(given))
-    yield from _interruptions(left, given)
+    yield from _interruptions(model, left, given)
+    yield from _loading(left, given)
     yield from _cache_events(model.menu, paused, num_in_flight, left, given)
     yield from _inputs(model, left, given)
+
+
+def _num_loads(picks: tuple[int, ...], given: Sequence[Options]) -> int:
+    return sum(bool(pick and each.ways[pick - 1].external) for pick, each in zip(picks, given, strict=True))
 
 
 def _fits(menu: Menu, picks: tuple[int, ...], given: Sequence[Options]) -> bool:
@@ -125,12 +149,16 @@ def event_of(menu: Menu, ids: Sequence[RequestId], choice: Choice, given: Sequen
         return _launch(chosen)
     if choice.kind == "land":
         landed = [(n, each.landings[p]) for n, each, p in zip(ids, given, picks, strict=True)]
-        return _land(landed)
+        return _land(menu, landed)
     if choice.kind in ("add", "chunk"):
         source = menu.adds if choice.kind == "add" else menu.chunks
         return source[picks[1]]._replace(request=ids[picks[0]])
     if choice.kind == "reset":
         return menu.resets[picks[0]]
+    if choice.kind == "load":
+        return Load(ids[picks[0]], given[picks[0]].loads[picks[1]])
+    if choice.kind == "loaded":
+        return Loaded(ids[picks[0]], given[picks[0]].loaded[picks[1]])
     by_name = {"abort": Abort, "preempt": Preempt, "end": End}
     if choice.kind in by_name:
         return by_name[choice.kind](ids[picks[0]])
@@ -142,14 +170,18 @@ def _launch(chosen: list[tuple[RequestId, Way]]) -> Launch:
     return Launch(
         tuple((name, way.num_tokens) for name, way in chosen),
         tuple((name, way.num_drafts) for name, way in chosen if way.num_drafts),
-        tuple((name, 0) for name, way in chosen if way.skips_hit),
+        tuple((name, way.hit) for name, way in chosen if way.hit >= 0),
+        tuple((name, way.external) for name, way in chosen if way.external),
     )
 
 
-def _land(landed: list[tuple[RequestId, Landing]]) -> Land:
+def _land(menu: Menu, landed: list[tuple[RequestId, Landing]]) -> Land:
+    failed = tuple((name, landing.valid) for name, landing in landed if landing.valid >= 0)
     return Land(
         tuple((name, landing.sampled) for name, landing in landed if landing.sampled > 1),
         tuple((name, 1) for name, landing in landed if landing.stops),
+        failed,
+        bool(failed) and menu.recompute,
     )
 
 
@@ -158,27 +190,92 @@ def _ways(model: Model, engine: EngineState, request: EngineRequest) -> tuple[Wa
     menu = model.menu
     if request not in launchable(model.config, engine):
         return ()
-    whole = most_tokens(model.config, engine, request, skip_hit=False)
-    uncut = most_tokens(model.config, engine, request, skip_hit=True)
     ways: list[Way] = []
-    for skips in (False, True) if menu.skips_hits and uncut != whole else (False,):
-        count = uncut if skips else whole
+    for hit, external, count in _prefixes(model, engine, request):
         sizes = (count, *(size for size in menu.prefill_chunks if size < count))
-        ways += [Way(size, 0, skips) for size in sizes]
+        sizes += (count + 1,) if "ENV-LAUNCH-2" in model.removed_guards else ()
+        ways += [Way(size, 0, hit, external) for size in sizes]
     if menu.drafts and takes_drafts(request):
         ways.append(Way(1 + menu.drafts, menu.drafts))
     return tuple(ways)
 
 
-def _landings(menu: Menu, engine: EngineState, name: RequestId) -> tuple[Landing, ...]:
+def _prefixes(model: Model, engine: EngineState, request: EngineRequest) -> Iterator[tuple[int, int, int]]:
+    """What a request may start a step from: its hit (-1: the longest), tokens loaded behind it, and tokens it lacks."""
+    whole = most_tokens(model.config, engine, request, skip_hit=False)
+    uncut = most_tokens(model.config, engine, request, skip_hit=True)
+    yield -1, 0, whole
+    if model.menu.skips_hits and uncut != whole:
+        yield 0, 0, uncut
+    if not model.menu.waits_for_loads and (admissible(request) or "ENV-LOAD-1" in model.removed_guards):
+        yield from (
+            (-1, count, whole - count) for count in _external(model, engine, request) if count < whole
+        )
+    if admissible(request) and "ENV-HIT-1" in model.removed_guards:
+        yield from ((hit, 0, uncut - hit) for hit in range(1, uncut))
+
+
+def _external(model: Model, engine: EngineState, request: EngineRequest) -> Iterator[int]:
+    """Tokens behind its prefix hit whose KV a request may find elsewhere."""
+    if not model.menu.loads:
+        return
+    size = model.block_size
+    hit = longest_hit(request, engine.resident, size) if admissible(request) else request.num_computed_tokens
+    known = {key for key, _ in engine.worker.store.objects}
+    for end in model.menu.external:
+        hashes = request.block_hashes[: end // size]
+        stored = all((engine.connector.generation, block_hash) in known for block_hash in hashes)
+        if hit < end <= request.num_tokens and (stored or not model.menu.known_rows):
+            yield end - hit
+
+
+def _loads(model: Model, engine: EngineState, request: EngineRequest) -> tuple[int, ...]:
+    """Tokens of a request whose KV may begin to be loaded."""
+    waits = model.menu.waits_for_loads and admissible(request)
+    if not waits or request not in launchable(model.config, engine):
+        return ()
+    return tuple(_external(model, engine, request))
+
+
+def _loaded(model: Model, request: EngineRequest) -> tuple[int, ...]:
+    """How the load that a request waits for may end: -1, or the tokens that are valid."""
+    if request.status != "waiting_for_kv":
+        return ()
+    end = request.num_computed_tokens
+    return (-1, *_valid(model, end - request.num_external_tokens, end))
+
+
+def _valid(model: Model, start: int, end: int) -> Iterator[int]:
+    """Tokens that may be valid after a load of ``[start, end)`` failed."""
+    step = 1 if "ENV-LOAD-2" in model.removed_guards else model.block_size
+    if model.menu.load_failures:
+        yield from range(start, end, step)
+
+
+def _landings(model: Model, engine: EngineState, name: RequestId) -> tuple[Landing, ...]:
     """What the oldest step may bring for a request."""
     oldest = engine.in_flight[0].entries if engine.in_flight else ()
-    entry = next((entry for entry in oldest if entry.request_id == name and entry.samples), None)
+    entry = next((entry for entry in oldest if entry.request_id == name), None)
     if entry is None:
         return (Landing(0),)
-    counts = range(1, 2 + entry.num_drafts)
-    stops = (False, True) if menu.stops and engine.request(name) is not None else (False,)
-    return tuple(Landing(count, stop) for count in counts for stop in stops)
+    return (*_samples(model, engine, entry), *_failures(model, engine, entry))
+
+
+def _samples(model: Model, engine: EngineState, entry: Entry) -> Iterator[Landing]:
+    if not entry.samples:
+        yield Landing(0)
+        return
+    more = "ENV-LAND-2" in model.removed_guards
+    stops = (False, True) if model.menu.stops and engine.request(entry.request_id) is not None else (False,)
+    for count in range(1, 2 + entry.num_drafts + more):
+        yield from (Landing(count, stop) for stop in stops)
+
+
+def _failures(model: Model, engine: EngineState, entry: Entry) -> Iterator[Landing]:
+    if runs_on_load(engine, entry):
+        start = entry.token_start - entry.num_external_tokens
+        for valid in _valid(model, start, entry.token_start):
+            yield Landing(int(entry.samples), False, valid)
 
 
 def _has_news(engine: EngineState, request: EngineRequest) -> bool:
@@ -198,7 +295,8 @@ def _arrival(model: Model, left: Left, given: Sequence[Options]) -> Iterator[Cho
     if model.symmetric:
         lane = next(lane for lane, each in enumerate(given) if each.untouched)
     undelivered = model.menu.settled_ids and given[lane].has_news
-    if not given[lane].in_use and given[lane].idle and not undelivered:
+    idle = given[lane].idle or "ENV-ADD-1" in model.removed_guards
+    if not given[lane].in_use and idle and not undelivered:
         yield Choice("add", (lane, number), left._replace(adds=left.adds - 1))
 
 
@@ -210,13 +308,24 @@ def _land_picks(given: Sequence[Options]) -> Iterator[tuple[int, ...]]:
             yield picks
 
 
-def _interruptions(left: Left, given: Sequence[Options]) -> Iterator[Choice]:
+def _interruptions(model: Model, left: Left, given: Sequence[Options]) -> Iterator[Choice]:
     if left.aborts:
         after = left._replace(aborts=left.aborts - 1)
         yield from (Choice("abort", (lane,), after) for lane, each in enumerate(given) if each.in_use)
     if left.preemptions:
         after = left._replace(preemptions=left.preemptions - 1)
-        yield from (Choice("preempt", (lane,), after) for lane, each in enumerate(given) if each.running)
+        waiting, settled = "ENV-PREEMPT-1" in model.removed_guards, model.menu.settled_turns
+        for lane, each in enumerate(given):
+            if (each.running or (each.in_use and waiting)) and not (each.turns and settled):
+                yield Choice("preempt", (lane,), after)
+
+
+def _loading(left: Left, given: Sequence[Options]) -> Iterator[Choice]:
+    for lane, each in enumerate(given):
+        if left.loads:
+            after = left._replace(loads=left.loads - 1)
+            yield from (Choice("load", (lane, number), after) for number, _ in enumerate(each.loads))
+        yield from (Choice("loaded", (lane, number), left) for number, _ in enumerate(each.loaded))
 
 
 def _cache_events(

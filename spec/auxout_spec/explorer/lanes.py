@@ -94,7 +94,7 @@ class Table:
 
 State = tuple[int, tuple[int, ...], int, int]
 """Numbers of the shared part, of every lane, of the pool, and of what is left of the menu."""
-_OF_ONE = frozenset({"add", "abort", "preempt", "chunk", "end"})
+_OF_ONE = frozenset({"add", "abort", "preempt", "load", "loaded", "chunk", "end"})
 """Choices that concern one request id."""
 _OF_EACH = frozenset({"launch", "land"})
 """Choices that pick something for every request id."""

@@ -13,6 +13,19 @@ from .model import Model
 from .search import Result
 
 FILE = Path(__file__).with_name("manifest.json")
+_COUNTED = ("preemptions", "aborts", "evictions", "pauses", "loads", "drafts", "max_running")
+_SWITCHES = (
+    "stops",
+    "skips_hits",
+    "waits_for_loads",
+    "known_rows",
+    "load_failures",
+    "recompute",
+    "empty_steps",
+    "settled_ids",
+    "settled_turns",
+)
+"""Fields of a menu that are named by their own name."""
 
 
 class Expected(NamedTuple):
@@ -86,17 +99,17 @@ def bounds_of(model: Model) -> str:
     adds = [
         f"{add.request}{f'({add.text})' if add.text else ''} {add.prompt}+{add.max_tokens}"
         f"{f' from {add.start}' if add.start else ''}{' session' if add.session else ''}"
+        f"{f' cut by {add.cut}' if add.cut else ''}"
         for add in menu.adds
     ]
     limits = [f"block {model.block_size}", f"depth {model.depth}"]
     limits += [f"store {model.capacity}"] if model.bounded else []
-    counted = ("preemptions", "aborts", "evictions", "pauses", "drafts", "max_running")
-    may = [f"{getattr(menu, field)} {field}" for field in counted if getattr(menu, field)]
+    may = [f"{getattr(menu, field)} {field}" for field in _COUNTED if getattr(menu, field)]
     may += [f"chunks of {size}" for size in menu.prefill_chunks]
+    may += [f"external hit {size}" for size in menu.external]
     may += [f"{'drained ' if menu.drained_resets else ''}reset{_flags(reset)}" for reset in menu.resets]
     may += [f"chunk {each.request}+{each.tokens}" for each in menu.chunks]
-    switches = ("stops", "skips_hits", "empty_steps", "settled_ids")
-    may += [field.replace("_", " ") for field in switches if getattr(menu, field)]
+    may += [field.replace("_", " ") for field in _SWITCHES if getattr(menu, field)]
     may += ["symmetric"] if model.symmetric else []
     return "; ".join((", ".join(adds), ", ".join(limits), ", ".join(may))).rstrip("; ")
 

@@ -38,6 +38,8 @@ class Menu(NamedTuple):
     """A reset comes only when no step is in flight; the released worker fails otherwise (WORK-BEGIN-3)."""
     settled_ids: bool = False
     """An id is used again only when its terminal event was delivered."""
+    settled_turns: bool = False
+    """A session is preempted only with nothing in flight; one whose turn ends while it is preempted is lost."""
     pauses: int = 0
     chunks: tuple[Chunk, ...] = ()
     """Next inputs of sessions, in order."""
@@ -45,6 +47,18 @@ class Menu(NamedTuple):
     """Requests that may run at once, as a small KV cache would have it; 0: any number."""
     skips_hits: bool = False
     """An admitted request may ignore its prefix hit."""
+    loads: int = 0
+    """How often KV is loaded from elsewhere for an admitted request."""
+    external: tuple[int, ...] = ()
+    """Tokens up to which KV may be found there."""
+    waits_for_loads: bool = False
+    """A load is done before its request is scheduled, instead of with its first step."""
+    known_rows: bool = False
+    """Only whole blocks whose rows are stored are loaded, which is how a right engine caps an external hit."""
+    load_failures: bool = False
+    """A load may fail, from any of its blocks on."""
+    recompute: bool = False
+    """A request whose load failed goes back to what is valid instead of ending (``kv_load_failure_policy``)."""
     empty_steps: bool = False
     """A step without requests may be built at any time; otherwise only when it has something to say."""
 
@@ -93,7 +107,7 @@ class Model(ModelFields):
     @cached_property
     def private(self) -> bool:
         """Whether each request has a text of its own, so that no rows and no KV are shared."""
-        return not any(add.text for add in self.menu.adds)
+        return not any(add.text or add.cut for add in self.menu.adds)
 
     @cached_property
     def separable(self) -> bool:
@@ -113,6 +127,7 @@ class Left(NamedTuple):
     pauses: int
     chunks: tuple[int, ...]
     """Indices into the menu."""
+    loads: int = 0
 
 
 def whole_menu(menu: Menu) -> Left:
@@ -125,4 +140,5 @@ def whole_menu(menu: Menu) -> Left:
         tuple(range(len(menu.resets))),
         menu.pauses,
         tuple(range(len(menu.chunks))),
+        menu.loads,
     )

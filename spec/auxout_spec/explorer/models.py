@@ -36,6 +36,17 @@ _SESSION = (Add("A", 3, 0, 2, session=True),)
 _EVICTED = (Add("A", 3, 0, 1, text="T"), Add("B", 5, 0, 1), Add("C", 4, 0, 1, text="T"))
 """The first one's blocks are still resident when the last arrives; its rows made room for the second's."""
 
+_ELSEWHERE = Menu(_two(4, 2, 4), preemptions=1, aborts=1, external=(2,), loads=2)
+"""KV comes from elsewhere, of rows that nobody asks for."""
+_REREAD = (Add("A", 3, 0, 1, text="T"), Add("B", 5, 0, 1, text="T"), Add("C", 5, 0, 2, text="T"))
+"""The first one's rows are stored; its KV may come back from elsewhere, for the others."""
+_REFILLED = Menu(_REREAD, evictions=1, external=(2, 4), loads=2, known_rows=True)
+_PREFILLER = (Add("A", 4, 4, 1, text="T", cut=1), Add("B", 5, 0, 2, text="T"))
+"""A disaggregated prefiller drops the last prompt token of the first; the second has the whole text."""
+_WAITING = (Add("A", 3, 0, 1, session=True), Add("B", 3, 0, 2))
+"""The first one holds KV while it waits for its next chunk."""
+_LOADING = Menu(_two(3, 2, 3), external=(2,), loads=1, waits_for_loads=True)
+
 # One row per line: these are read as a table.
 # fmt: off
 _MODELS = (
@@ -61,9 +72,17 @@ _MODELS = (
     # Resets, sessions, ids.
     Model("resets", "resets that fail, preempt and update weights", _ROUGH._replace(resets=(_PLAIN, _RUNNING)), symmetric=True),
     Model("resets-0.31", "the same with the older guard and pauses", _ROUGH._replace(resets=(_PLAIN, _RUNNING), pauses=1), profile="0.31", symmetric=True),
-    Model("session", "three turns, nothing in flight at their ends", Menu((*_SESSION, Add("B", 3, 0, 3)), chunks=(Chunk("A", 2), Chunk("A", 1)), aborts=1, stops=True, preemptions=1), profile="0.31", depth=1),
-    Model("session-0.32", "a turn whose last token completes no block", Menu((Add("A", 2, 0, 1, session=True), Add("B", 3, 0, 3)), chunks=(Chunk("A", 2, 0, 1),), aborts=1, preemptions=1), depth=1),
+    Model("session", "three turns, nothing in flight at their ends", Menu((*_SESSION, Add("B", 3, 0, 3)), chunks=(Chunk("A", 2), Chunk("A", 1)), aborts=1, stops=True, preemptions=1, settled_turns=True), profile="0.31", depth=1),
+    Model("session-0.32", "a turn whose last token completes no block", Menu((Add("A", 2, 0, 1, session=True), Add("B", 3, 0, 3)), chunks=(Chunk("A", 2, 0, 1),), aborts=1, preemptions=1, settled_turns=True), depth=1),
     Model("id-again", "an id used again after its event was delivered", Menu((*_two(3, 3), Add("A", 2, 0, 3)), aborts=1, preemptions=1, stops=True, settled_ids=True)),
+    # KV from elsewhere, and prompts that a prefiller cuts.
+    Model("external", "hits on KV whose rows nobody asks for", _ELSEWHERE),
+    Model("external-0.31", "the same under the older profile", _ELSEWHERE, profile="0.31"),
+    Model("external-known", "hits on KV whose rows are stored", _REFILLED._replace(preemptions=1)),
+    Model("external-failed", "loads that fail and end their request", _ELSEWHERE._replace(load_failures=True, preemptions=0)),
+    Model("loads", "loads that are waited for, and may fail", _ELSEWHERE._replace(adds=_two(5, 2, 5), external=(2, 4), waits_for_loads=True, load_failures=True, resets=(_PLAIN,), drained_resets=True), symmetric=True),
+    Model("cut", "a prompt cut short of its start and of a hashed token", Menu(_PREFILLER, preemptions=1, aborts=1, evictions=1)),
+    Model("cut-0.31", "the same, asking for a row of the prompt", Menu((_PREFILLER[0]._replace(start=2), _PREFILLER[1]), preemptions=1, aborts=1, evictions=1), profile="0.31"),
     # Where a released design breaks.
     Model("found-session-in-flight-0.31", "a turn ends with a step in flight", Menu(_SESSION, chunks=(Chunk("A", 3),), stops=True), profile="0.31"),
     Model("found-session-in-flight", "the same", Menu((Add("A", 1, 0, 2, session=True),), chunks=(Chunk("A", 3),), stops=True), block_size=4),
@@ -72,12 +91,31 @@ _MODELS = (
     Model("found-running-reset", "a reset of running requests with a step in flight", Menu(_two(3, 2), resets=(_RUNNING,))),
     Model("found-rows-evicted-0.31", "a hit on resident KV whose rows made room", Menu(_EVICTED, max_running=1), capacity=2, profile="0.31"),
     Model("found-rows-evicted", "the same", Menu(_EVICTED, max_running=1), capacity=2),
-    Model("found-start-raised-0.31", "a chunk raises the prompt start", Menu(_SESSION, chunks=(Chunk("A", 3, 6),)), profile="0.31", depth=1),
+    Model("found-start-raised-0.31", "a chunk raises the prompt start", Menu((Add("A", 2, 0, 1, session=True),), chunks=(Chunk("A", 2, 4, 1),)), profile="0.31", depth=1),
     Model("found-start-raised", "the same", Menu((Add("A", 2, 0, 1, session=True),), chunks=(Chunk("A", 2, 4, 1),)), depth=1),
     Model("found-start-beyond-0.31", "a prompt start beyond the prompt", Menu((Add("A", 3, 6, 2),)), profile="0.31"),
     Model("found-hashes-truncated", "a turn drops the token that completed a block", Menu((Add("A", 3, 0, 1, session=True),), chunks=(Chunk("A", 1, 0, 1),)), depth=1),
-    Model("found-id-again", "an id used again before its event was delivered", Menu((Add("A", 3, 0, 1), Add("A", 3, 0, 1)))),
+    Model("found-id-again-0.31", "an id used again before its event was delivered", Menu((Add("A", 3, 0, 1), Add("A", 3, 0, 1))), profile="0.31"),
+    Model("found-id-again", "the same", Menu((Add("A", 3, 0, 1), Add("A", 3, 0, 1)))),
     Model("found-kept-reset", "a generation that starts inside a block, were KV kept over a reset", Menu(_two(), resets=(Reset(weights=True, kept=True),))),
+    Model("found-hash-kept-0.31", "a hit on a block that is named after a dropped token", Menu((Add("A", 1, 0, 1, session=True), Add("B", 3, 0, 1, text="A")), chunks=(Chunk("A", 1, 0, 1),)), profile="0.31", depth=1),
+    Model("found-reset-fails-0.31", "a reset that preempts, then fails because a session holds KV", Menu(_WAITING, resets=(_RUNNING,), pauses=1), profile="0.31"),
+    Model("found-reset-fails", "the same", Menu(_WAITING, resets=(_RUNNING,), drained_resets=True)),
+    Model("found-reset-fails-loading-0.31", "the same because KV is being loaded", _LOADING._replace(resets=(_RUNNING,), pauses=1), profile="0.31"),
+    Model("found-reset-fails-loading", "the same", _LOADING._replace(resets=(_RUNNING,), drained_resets=True)),
+    Model("found-session-lost-0.31", "a turn ends while its session is preempted", Menu((Add("A", 2, 0, 1, session=True),), preemptions=1, chunks=(Chunk("A", 1),)), profile="0.31"),
+    Model("found-session-lost", "the same", Menu((Add("A", 2, 0, 1, session=True),), preemptions=1, chunks=(Chunk("A", 1),))),
+    Model("found-external-inside-block-0.31", "an external hit that ends inside a block", Menu((Add("A", 8),), external=(7,), loads=1), profile="0.31", block_size=4),
+    Model("found-external-inside-block", "the same", Menu((Add("A", 8),), external=(7,), loads=1), block_size=4),
+    Model("found-whole-prompt-loaded-0.31", "whole blocks are loaded, and the last token is computed again", Menu((Add("A", 8),), external=(8,), loads=1, waits_for_loads=True), profile="0.31", block_size=4),
+    Model("found-whole-prompt-loaded", "the same", Menu((Add("A", 8),), external=(8,), loads=1, waits_for_loads=True), block_size=4),
+    Model("found-external-rows-0.31", "an external hit on whole blocks, whose rows are not here", Menu((Add("A", 8),), external=(4,), loads=1), profile="0.31", block_size=4),
+    Model("found-external-rows", "the same", Menu((Add("A", 8),), external=(4,), loads=1), block_size=4),
+    Model("found-load-failed-back-0.31", "a load fails and its request goes back", _ELSEWHERE._replace(load_failures=True, recompute=True), profile="0.31"),
+    Model("found-load-failed-back", "the same", _ELSEWHERE._replace(load_failures=True, recompute=True)),
+    Model("found-load-failed-rows-0.31", "rows computed on KV that failed to load reach another request", _REFILLED._replace(load_failures=True, max_running=1), profile="0.31"),
+    Model("found-load-failed-rows", "the same", _REFILLED._replace(load_failures=True, max_running=1)),
+    Model("found-prompt-cut-0.31", "a prompt cut short of its start", Menu(_PREFILLER[:1]), profile="0.31"),
     # Larger bounds.
     Model("nightly-three", "three requests with everything", _ROUGH._replace(adds=tuple(Add(name, 3, 0, 4) for name in "ABC"), preemptions=2), symmetric=True, nightly=True),
     Model("nightly-drafts", "chunks, drafts and three steps in flight", _ROUGH._replace(adds=_two(5, 3), aborts=0, drafts=1, prefill_chunks=(2,)), depth=3, symmetric=True, nightly=True),

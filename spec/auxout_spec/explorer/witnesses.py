@@ -11,7 +11,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..calls import Exchange
-from ..engine import Abort, Add, Chunk, EngineRequest, EngineState, Event, Evict, Land, Launch, Preempt, Reset
+from ..engine import (
+    Abort,
+    Add,
+    Chunk,
+    EngineRequest,
+    EngineState,
+    Event,
+    Evict,
+    Land,
+    Launch,
+    Load,
+    Loaded,
+    Preempt,
+    Reset,
+)
 from ..engine.state import Entry
 from ..values import Metadata, Rows
 from ..worker import WorkerRequest
@@ -84,7 +98,7 @@ def _kept(engine: EngineState) -> dict[str, WorkerRequest]:
 def _hit_of_another(it: Happened) -> bool:
     blocks = {block.block_hash: block for block in it.before.resident}
     return any(
-        row.request != request.request_id
+        row.request not in ("", request.request_id)
         for request, entry in _hits(it)
         for block_hash in request.block_hashes
         if block_hash in blocks
@@ -100,6 +114,32 @@ def _hit_recomputes_block(it: Happened) -> bool:
         known.issuperset(request.block_hashes) and entry.token_start < len(request.block_hashes) * 2
         for request, entry in _hits(it)
     )
+
+
+def _computes_resident_block(it: Happened) -> bool:
+    """A whole block is computed that another request has computed, or is just computing."""
+    return any(
+        entry.token_start <= block.rows[0].position
+        and block.rows[-1].position < entry.token_start + entry.num_tokens
+        for request, entry in _launched(it)
+        for block in it.before.resident
+        if block.rows and block.block_hash in request.block_hashes
+    )
+
+
+def _external_of_known_rows(it: Happened) -> bool:
+    """KV is loaded from elsewhere, and the rows that it was computed with are in the store."""
+    stored = {block_hash for (_, block_hash), _ in it.before.worker.store.objects}
+    return any(
+        entry.num_external_tokens and stored.issuperset(request.block_hashes[: entry.token_start // 2])
+        for request, entry in _launched(it)
+    )
+
+
+def _hash_of_dropped_token(it: Happened) -> bool:
+    """A hash is sent that a token completed which the request no longer has."""
+    told = {name for name, _ in _metadata(it).block_hashes}
+    return any(r.request_id in told and len(r.block_hashes) * 2 > r.num_tokens for r in it.before.requests)
 
 
 def _hash_only(it: Happened) -> bool:
@@ -183,9 +223,13 @@ def _known_before(it: Happened) -> bool:
     return any(row.request == it.event.request for row in rows)
 
 
-def _flies(it: Happened) -> bool:
+def _flies(it: Happened, session: bool = False) -> bool:
     request = it.before.request(it.event.request)
-    return request is not None and request.num_in_flight_tokens > 0
+    return request is not None and request.num_in_flight_tokens > 0 and request.session >= session
+
+
+def _status(engine: EngineState, status: str) -> bool:
+    return any(request.status == status for request in engine.requests)
 
 
 # One row per line: these are read as a table.
@@ -193,11 +237,20 @@ def _flies(it: Happened) -> bool:
 WITNESSES: tuple[Witness, ...] = (
     Witness("id used again", Add, _known_before),
     Witness("id used again before its event was delivered", Add, lambda it: it.event.request in dict(it.before.connector.ended)),
+    Witness("prompt cut short", Add, lambda it: it.event.cut > 0),
+    Witness("prompt cut short of its start", Add, lambda it: it.event.cut > 0 and it.event.prompt - it.event.cut < it.event.start),
     Witness("prefix hit", Launch, lambda it: any(True for _ in _hits(it))),
     Witness("hit in mid-conversation", Launch, lambda it: any(r.num_output_tokens for r, _ in _hits(it))),
     Witness("hit of another request's rows", Launch, _hit_of_another),
     Witness("hit that recomputes a resident block", Launch, _hit_recomputes_block),
     Witness("hit ignored", Launch, lambda it: bool(it.event.hits)),
+    Witness("external hit", Launch, lambda it: bool(it.event.external)),
+    Witness("external hit of known rows", Launch, _external_of_known_rows),
+    Witness("external hit behind a local one", Launch, lambda it: any(e.token_start > e.num_external_tokens > 0 for _, e in _launched(it))),
+    Witness("external hit after a preemption", Launch, lambda it: any(e.num_external_tokens and r.status == "preempted" for r, e in _launched(it))),
+    Witness("scheduled after a load", Launch, lambda it: any(r.kv_rows for r, _ in _launched(it))),
+    Witness("hash of a dropped token sent", Launch, _hash_of_dropped_token),
+    Witness("resident block computed again", Launch, _computes_resident_block),
     Witness("chunk of a prefill", Launch, lambda it: any(not e.samples for _, e in _launched(it))),
     Witness("decode on a token in flight", Launch, lambda it: any(r.num_output_placeholders for r, _ in _launched(it))),
     Witness("drafts launched", Launch, lambda it: bool(it.event.drafts)),
@@ -210,6 +263,8 @@ WITNESSES: tuple[Witness, ...] = (
     Witness("object evicted at a launch", Launch, _evicted),
     Witness("evicted KV computed again", Launch, _refilled),
     Witness("object evicted at a landing", Land, _evicted),
+    Witness("load failed, the request ends", Land, lambda it: bool(it.event.failed) and not it.event.recompute),
+    Witness("load failed, the request goes back", Land, lambda it: bool(it.event.failed) and it.event.recompute),
     Witness("stale output delivered", Land, lambda it: _stale(it, dropped=False)),
     Witness("stale output dropped", Land, lambda it: _stale(it, dropped=True)),
     Witness("output of an aborted request", Land, lambda it: any(it.before.request(e.request_id) is None for e in it.before.in_flight[0].entries)),
@@ -222,12 +277,21 @@ WITNESSES: tuple[Witness, ...] = (
     Witness("rows from the store", Land, _from_store),
     Witness("no rows", Land, lambda it: any(e.result == Rows(()) for e in _takes(it))),
     Witness("turn ended with output in flight", Land, lambda it: any(r.drop_stale_output and r.num_stale_output_tokens for r in it.after.requests)),
+    Witness("turn ended while preempted", Land, lambda it: _status(it.after, "lost")),
+    Witness("load begun after a preemption", Load, lambda it: any(r.request_id == it.event.request and r.status == "preempted" for r in it.before.requests)),
+    Witness("whole prompt loaded", Loaded, lambda it: any(r.request_id == it.event.request and r.num_computed_tokens == r.num_tokens for r in it.before.requests)),
+    Witness("load failed, part of it is valid", Loaded, lambda it: it.event.valid > 0),
+    Witness("load failed, nothing of it is valid", Loaded, lambda it: it.event.valid == 0),
+    Witness("aborted while its KV is loaded", Abort, lambda it: any(r.request_id == it.event.request and r.status == "waiting_for_kv" for r in it.before.requests)),
     Witness("aborted before its first step", Abort, lambda it: it.event.request not in dict(it.before.connector.active)),
     Witness("aborted in flight", Abort, _flies),
     Witness("preempted in flight", Preempt, _flies),
+    Witness("session preempted in flight", Preempt, lambda it: _flies(it, session=True)),
     Witness("KV evicted", Evict, lambda it: True),
     Witness("reset done", Reset, _reset_done),
     Witness("reset failed", Reset, lambda it: not _reset_done(it)),
+    Witness("reset failed after it preempted", Reset, lambda it: not _reset_done(it) and _status(it.before, "running") and _status(it.after, "preempted")),
+    Witness("reset failed while KV is loaded", Reset, lambda it: not _reset_done(it) and _status(it.before, "waiting_for_kv")),
     Witness("reset with a request kept alive", Reset, lambda it: _reset_done(it) and any(r.num_output_tokens for r in it.after.requests)),
     Witness("reset drops a terminal event", Reset, lambda it: _reset_done(it) and bool(it.before.connector.ended)),
     Witness("weights updated", Reset, lambda it: _reset_done(it) and it.event.weights),

@@ -66,7 +66,7 @@ def _hash_list(name: str, hashes: tuple[BlockHash, ...], views: Views) -> str:
 
 
 class RowRange(NamedTuple):
-    """Rows of consecutive positions of one request and generation."""
+    """Rows of consecutive positions of one request and generation; without a name those computed elsewhere."""
 
     request: str
     start: int
@@ -77,7 +77,7 @@ class RowRange(NamedTuple):
         if self.start < 0:
             return f"{self.end - self.start} unknown"
         suffix = f" of generation {self.generation}" if self.generation else ""
-        return f"{self.request}[{self.start}, {self.end}){suffix}"
+        return f"{self.request or 'elsewhere '}[{self.start}, {self.end}){suffix}"
 
 
 def row_ranges(rows: tuple[Row, ...]) -> list[RowRange]:

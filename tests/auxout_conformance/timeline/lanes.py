@@ -55,8 +55,11 @@ def engine(change: Change) -> Iterator[Line]:
     entries = [entry for step in after.in_flight[len(before.in_flight) :] for entry in step.entries]
     for entry in entries:
         request = before.request(entry.request_id)
-        if request is not None and not request.holds_kv and entry.token_start:
-            yield ranged("hits", entry.request_id, 0, entry.token_start)
+        loaded = entry.token_start - entry.num_external_tokens
+        if request is not None and not request.holds_kv and loaded:
+            yield ranged("hits", entry.request_id, 0, loaded)
+        if entry.num_external_tokens:
+            yield ranged("loads", entry.request_id, loaded, entry.token_start)
         yield ranged("runs", entry.request_id, entry.token_start, entry.token_start + entry.num_tokens)
     for request in after.requests:
         yield from _request(before.request(request.request_id), request)
@@ -181,7 +184,11 @@ def _request(before: EngineRequest | None, after: EngineRequest) -> Iterator[Lin
     if before is not None and before.num_tokens != after.num_tokens:
         yield Line(f"{name} has {_counted(after.num_tokens, 'token')}", name)
     if before is not None and before.status != after.status and after.status not in ("waiting", "running"):
-        words = {"waiting_for_chunk": "waits for its next chunk"}
+        words = {
+            "waiting_for_chunk": "waits for its next chunk",
+            "waiting_for_kv": "waits for its KV to be loaded",
+            "lost": "is in no queue any more",
+        }
         yield Line(f"{name} {words.get(after.status, after.status.replace('_', ' '))}", name)
     if before is not None and len(after.queue) > len(before.queue):
         yield Line(f"{name} queues the chunk" if after.queue[-1] else f"{name} closes later", name)
