@@ -17,11 +17,26 @@ from auxout import AuxOutputSchedulerConnector
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(
-    r"(?:<!-- (?P<how>file|tested by|tested with): (?P<what>[^>]+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```",
+    r"(?:<!-- (?P<how>file|printed|tested by|tested with): (?P<what>[^>]+) -->\n)?"
+    r"```(?P<language>\w*)\n(?P<text>.*?)```",
     re.DOTALL,
 )
 EXIT_CODE = re.compile(r"\s+#.*\bexit code (\d).*$")
 LANGUAGES = {"sh", "python", "json", "text"}
+STAND_INS = {
+    "a checkout": f"""set -e
+folder=path/to/vllm/vllm/distributed/aux_output_connector
+mkdir -p $folder
+cp {ROOT}/reference/auxout_reference/*.py $folder
+git -C path/to/vllm init -q -b main
+git -C path/to/vllm config user.name n && git -C path/to/vllm config user.email e@example.org
+git -C path/to/vllm add -A && git -C path/to/vllm commit -qm base
+git -C path/to/vllm checkout -q -b change
+echo '# a remark' >> $folder/connector.py
+git -C path/to/vllm commit -qam change
+set +e"""
+}
+"""What a page takes for granted, made before its first block that says so."""
 
 
 class Block(NamedTuple):
@@ -30,7 +45,8 @@ class Block(NamedTuple):
     language: str
     text: str
     how: str
-    """``file``: it is the content of a file; ``tested by``: a file of the repository runs it."""
+    """``file``: it is the content of a file; ``tested by``: a file of the repository runs it; ``tested with``: it is
+    run with a stand-in; ``printed``: one of the commands prints it, ``...`` standing for anything."""
     what: str
 
 
@@ -54,7 +70,9 @@ def script(page: Path) -> list[str]:
         if block.how == "file":
             mark = f"END_OF_FILE_{number}"
             lines += [f"cat > {block.what} << '{mark}'", block.text + mark]
-        elif block.language == "sh" and not block.how:
+        elif block.language == "sh" and block.how != "tested by":
+            if block.what in STAND_INS and STAND_INS[block.what] not in lines:
+                lines.append(STAND_INS[block.what])
             for command in commands(block):
                 said = EXIT_CODE.search(command)
                 code = int(said[1]) if said else 0
@@ -98,6 +116,10 @@ def test_every_command_does_what_the_page_says(page: Path, tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:]
+    for block in blocks(page):
+        if block.how == "printed":
+            pattern = "".join(f"{re.escape(line)}[^\n]*\n" for line in block.text.splitlines())
+            assert re.search(pattern.replace(re.escape("..."), "[^\n]*"), done.stdout), block.text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -63,6 +63,7 @@ class Load(NamedTuple):
     """A KV connector starts to load the KV of a waiting request's next tokens; it is scheduled when that is done."""
 
     request: RequestId
+    """The request."""
     tokens: int
     """Tokens behind its prefix hit."""
 
@@ -71,6 +72,7 @@ class Loaded(NamedTuple):
     """The load is done."""
 
     request: RequestId
+    """The request."""
     valid: int = -1
     """It failed, and only so many tokens of the request have valid KV; -1: all do."""
 
