@@ -252,6 +252,29 @@ def test_the_page_of_a_verification_begins_with_the_patch() -> None:
     assert "| fixed | SCHED-RESTART-2 (F31-1) |" in markdown
 
 
+def test_a_verification_tells_each_violation_once() -> None:
+    page = FORMATS["html"](PATCHED)
+    assert page.count('<article class="trouble"') == 1
+    still = file_of(
+        judged(), judged(violation(), violation(clause="SCHED-META-3")), verification=VERIFICATION
+    )
+    assert FORMATS["html"](still).count('<article class="trouble"') == 2
+    assert FORMATS["markdown"](still).count("## x:make\n") == 1
+
+
+def test_junit_of_a_verification_is_about_the_patch() -> None:
+    root = ElementTree.fromstring(FORMATS["junit"](PATCHED))
+    (suite,) = root
+    assert suite.get("name") == "fix.diff on vllm==0.31.0"
+    assert [root.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["3", "1", "0", "0"]
+    (failure,) = suite.iter("failure")
+    assert failure.get("message") == f"broken: {CLAUSES['SCHED-TERM-1'].sentence}"
+    gone = {**VERIFICATION, "clauses": [], "exit_code": 3, "result": "hangs", "replay": "auxout replay Y"}
+    (suite,) = ElementTree.fromstring(FORMATS["junit"](file_of(judged(), verification=gone)))
+    (error,) = suite.iter("error")
+    assert (error.get("message"), error.text) == ("hangs", "auxout replay Y")
+
+
 def test_violations_of_known_releases_are_drawn_with_their_deviations() -> None:
     section = document(file_of(judged(violation()))).sections[0]
     assert section.counts == (("violated", 1), ("known", 1), ("not judged", 1), ("holds", 1))

@@ -120,8 +120,9 @@ def document(file: ReportFile) -> Document:
     head = file.head
     where = f"Python {head.get('python', '')}, {head.get('platform', '')}"
     words = " ".join(map(printable, head.get("argv", ())))
-    sections = tuple(_section(report) for report in file.reports)
     patch = _patch(file.verification) if file.verification else None
+    told = {each.clause for each in patch.troubles} if patch else set[str]()
+    sections = tuple(_section(report, told) for report in file.reports)
     return Document(
         printable(str(head.get("tool", "auxout"))),
         str(head.get("time", "")).replace("T", " ").replace("+00:00", " UTC"),
@@ -132,7 +133,8 @@ def document(file: ReportFile) -> Document:
     )
 
 
-def _section(report: Report) -> Section:
+def _section(report: Report, told: set[str]) -> Section:
+    """One target; what is told of the patch already is left out."""
     deviations = known.deviations_of(name for result in report.clauses for name in result.findings)
     expected = {each.clause for each in report.violations} - {each.clause for each in unexpected(report)}
     counts = Counter(result.status for result in report.clauses)
@@ -144,7 +146,11 @@ def _section(report: Report) -> Section:
         tuple(_facts(report)),
         printable(report.reason),
         printable(report.replay),
-        tuple(_trouble(each, each.clause in expected, deviations) for each in report.violations),
+        tuple(
+            _trouble(each, each.clause in expected, deviations)
+            for each in report.violations
+            if each.clause not in told
+        ),
         tuple(map(_clause_row, order)),
         tuple((status, counts[status]) for status in STATUSES if counts[status]),
         tuple(map(printable, report.notes)),

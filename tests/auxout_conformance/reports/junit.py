@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as xml
 
+from auxout_spec.clauses import CLAUSES
+
 from ..report import ReportFile
-from .document import ClauseRow, Section, Trouble, document
+from .document import ClauseRow, Patch, Section, Trouble, document
 
 
 def render(file: ReportFile) -> str:
     """The report as JUnit XML."""
     made = document(file)
     root = xml.Element("testsuites", name=made.tool)
-    for section, report in zip(made.sections, file.reports, strict=True):
-        suite = _suite(section, report.seconds)
+    if made.patch is not None and file.verification is not None:
+        root.append(_patch_suite(made.patch, file.verification["seconds"]))
+    else:
+        root.extend(
+            _suite(section, report.seconds)
+            for section, report in zip(made.sections, file.reports, strict=True)
+        )
+    for suite in root:
         suite.set("timestamp", str(file.head.get("time", "")))
-        root.append(suite)
     for name in ("tests", "failures", "errors", "skipped"):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
     xml.indent(root)
@@ -38,6 +45,30 @@ def _suite(section: Section, seconds: float) -> xml.Element:
         case = xml.SubElement(suite, "testcase", classname=section.target, name="judgement")
         error = xml.SubElement(case, "error", message=section.reason or section.verdict)
         error.text = section.replay
+    return _counted(suite)
+
+
+def _patch_suite(patch: Patch, seconds: float) -> xml.Element:
+    """A verification: what the patch does to each clause; what the base breaks already is no failure of the patch."""
+    suite = xml.Element("testsuite", name=patch.title, time=f"{seconds:.3f}")
+    troubles = {each.clause: each for each in patch.troubles}
+    for outcome, names in patch.outcomes:
+        for name in names:
+            clause = name.partition(" ")[0]
+            case = xml.SubElement(suite, "testcase", classname=patch.title, name=clause)
+            if outcome == "broken":
+                failure = xml.SubElement(case, "failure", message=f"broken: {CLAUSES[clause].sentence}")
+                failure.text = _text(troubles[clause]) if clause in troubles else ""
+            elif outcome not in ("kept", "fixed"):
+                xml.SubElement(case, "skipped", message=outcome)
+    if patch.exit_code and not troubles:
+        case = xml.SubElement(suite, "testcase", classname=patch.title, name="verification")
+        xml.SubElement(case, "error", message=patch.reason or patch.result).text = patch.replay
+    return _counted(suite)
+
+
+def _counted(suite: xml.Element) -> xml.Element:
+    """The suite with its numbers of cases, failures, errors and skipped cases."""
     cases = suite.findall("testcase")
     suite.set("tests", str(len(cases)))
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):

@@ -29,9 +29,9 @@ def _lines(made: Document, timelines: bool, clauses: bool) -> Iterator[str]:
     head = ("target", "verdict", "profile", "clauses", "suite", "seed", "duration")
     yield from _table(head, [_summary(section) for section in made.sections])
     for section in made.sections:
-        if section.troubles and made.patch is None and len(made.sections) > 1:
+        if section.troubles and len(made.sections) > 1:
             yield from (f"## {_escaped(section.target)}", "")
-        yield from _section(section, timelines, clauses, made.patch is not None)
+        yield from _section(section, timelines, clauses)
     yield f"<sub>{_escaped(made.tool)}, {_escaped(made.where)}, {_escaped(made.time)}</sub>"
 
 
@@ -44,15 +44,13 @@ def _summary(section: Section) -> tuple[str, ...]:
     return (_code(section.target), _escaped(verdict), facts.get("profile", ""), counts, *named)
 
 
-def _section(section: Section, timelines: bool, clauses: bool, folded: bool) -> Iterator[str]:
-    """One target; of a verification the violations stand above already."""
+def _section(section: Section, timelines: bool, clauses: bool) -> Iterator[str]:
     if section.reason:
         yield from (f"**{_escaped(section.target)}**: {_escaped(section.reason)}", "")
     if section.replay:
         yield from _fenced(section.replay, "sh")
     for trouble in section.troubles:
-        if not folded:
-            yield from _trouble(trouble, timelines)
+        yield from _trouble(trouble, timelines)
     for note in section.notes:
         yield from (f"> {_escaped(note)}", "")
     if clauses and section.clauses:
