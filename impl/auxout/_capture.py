@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
@@ -41,58 +43,52 @@ class Blocks(NamedTuple):
     """``(n,)``, slot of the block that is incomplete now; -1 when there is none."""
 
 
-def num_new_blocks(span: Span, block_size: int) -> int:
-    """Blocks that were not begun before."""
-    return int((-(-span.end // block_size) - -(-span.cursor // block_size)).sum())
-
-
-def blocks_of(span: Span, block_size: int, tail: Ints, new_slots: list[int]) -> Blocks:
-    """Lay out the blocks of a span.
+def blocks_of(
+    span: Span, block_size: int, tail: Ints, take: Callable[[int], list[int]]
+) -> tuple[Blocks, list[int]]:
+    """Lay out the blocks of a span; also the new slots among them.
 
     Args:
         tail: ``(n,)``, slot of the block that each request had begun; any value where it had none.
-        new_slots: one for each new block.
+        take: gives so many new slots.
     """
     first = span.cursor // block_size
     ends_in = span.end // block_size
     rest = span.end - ends_in * block_size
+    begun = span.cursor != first * block_size
     count = ends_in + (rest > 0) - first
     stop = np.cumsum(count)
     base = stop - count
-    begun = span.cursor != first * block_size
-    if not new_slots:
+    new = take(int(count.sum()) - int(np.count_nonzero(begun)))
+    if not new:
         slots = tail[begun]
-    elif begun.any():
-        slots = np.empty(stop[-1], np.int64)
-        old = base[begun]
-        slots[old] = tail[begun]
-        is_new = np.ones(len(slots), np.bool_)
-        is_new[old] = False
-        slots[is_new] = new_slots
     else:
-        slots = np.array(new_slots, np.int64)
+        slots = np.empty(int(stop[-1]), np.int64)
+        is_new = np.ones(len(slots), np.bool_)
+        is_new[base[begun]] = False
+        slots[base[begun]] = tail[begun]
+        slots[is_new] = new
     last = np.full(len(first), -1, np.int64)
-    open_ = rest > 0
-    last[open_] = slots[stop[open_] - 1]
-    return Blocks(first, base, ends_in - first, slots, last)
+    is_open = rest > 0
+    last[is_open] = slots[stop[is_open] - 1]
+    return Blocks(first, base, ends_in - first, slots, last), new
 
 
-def copy_rows(span: Span, blocks: Blocks, rows: NDArray[Any], arena: Any) -> None:
+def copy_rows(
+    span: Span, blocks: Blocks, rows: NDArray[Any], arena: NDArray[Any], target: NDArray[Any]
+) -> None:
     """Copy accepted rows into their blocks: short runs of all requests at once, long ones by the block.
 
     Args:
         rows: ``(total, num_layers, top_k)``, the step's, contiguous.
         arena: ``(num_slots, block_size, num_layers, top_k)``.
+        target: the arena as rows.
     """
     block_size = arena.shape[1]
     accepted = span.num_accepted
-    source, target = as_items(rows), as_items(arena.reshape(-1, *rows.shape[1:]))
+    source = as_items(rows)
     offset = span.cursor - blocks.first * block_size
-    longest = int(accepted.max(initial=0))
-    if longest == 1 and len(source) == len(accepted) == int(accepted.sum()):  # a plain decode step
-        target[blocks.slots * block_size + offset] = source
-        return
-    if longest > block_size:
+    if int(accepted.max(initial=0)) > block_size:
         for index in places(accepted > block_size):
             _copy_run(span, blocks, index, rows, arena)
         accepted = np.where(accepted > block_size, 0, accepted)
@@ -142,6 +138,16 @@ def as_items(array: Any) -> NDArray[Any]:
     """``(n, ...)`` contiguous as ``(n,)`` of opaque items, which numpy copies whole."""
     size = array.dtype.itemsize * prod(array.shape[1:])
     return array.reshape(len(array), -1).view(f"V{size}")[:, 0] if len(array) else np.empty(0, f"V{size}")
+
+
+def as_rows(arena: Any) -> NDArray[Any]:
+    """``(num_slots, block_size, ...)`` contiguous as ``(num_slots * block_size,)`` of opaque rows."""
+    return as_items(arena.reshape(-1, *arena.shape[2:]))
+
+
+def as_list(column: Ints) -> list[int]:
+    """Python integers: items of arrays are slow to get one by one."""
+    return column.tolist()
 
 
 def places(mask: NDArray[np.bool_]) -> list[int]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ._capture import places
+import numpy as np
+
+from ._capture import as_items, places
 from ._requests import RequestTable, columns
+from ._wire import NewHashes, PackedBlockHashes
 from .errors import ProtocolViolation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ._requests import Ints
-    from ._wire import AuxOutputConnectorMetadata, PackedBlockHashes, Roster
+    from ._wire import AuxOutputConnectorMetadata, Roster
 
 _GENERATION_BYTES = 8
 
@@ -77,7 +80,7 @@ class Intake:
             keys = table.keys[seat]
             keys += added
             if table.waiting[seat]:
-                table.waiting[seat] = [each for each in table.waiting[seat] if each[0] >= len(keys)]
+                table.keep_waiting(seat, [each for each in table.waiting[seat] if each[0] >= len(keys)])
         for seat in self.ending.values():
             if not table.ends[seat]:
                 table.ends[seat] = True
@@ -87,6 +90,8 @@ class Intake:
         """Waiting blocks whose key arrives, ordered by request: of two that have one block, the first one's stays."""
         writing = Writing()
         table = self.table
+        if not table.num_waiting:
+            return writing
         for request_id in sorted(self.added):
             seat = table.seats.get(request_id)
             if seat is None or not table.waiting[seat]:
@@ -103,12 +108,13 @@ class Intake:
 def read(table: RequestTable, metadata: AuxOutputConnectorMetadata) -> Intake:
     """Read metadata against the requests that live. O(scheduled requests + new hashes + ended requests)."""
     roster, emit_starts = columns(metadata.requests)
-    intake = Intake(table, roster, emit_starts, table.find(roster))
-    if intake.seats.min(initial=0) < 0:
+    batch = table.find(roster)
+    intake = Intake(table, roster, emit_starts, batch.seats)
+    if not batch.complete:
         ids = roster.ids
-        intake.starting = {ids[place]: int(emit_starts[place]) for place in places(intake.seats < 0)}
+        intake.starting = {ids[place]: int(emit_starts[place]) for place in places(batch.seats < 0)}
     ended = dict.fromkeys(metadata.finished_requests)
-    both = sorted(ended.keys() & set(roster.ids)) if ended else []
+    both = sorted(ended.keys() & set(roster.ids)) if ended else ()
     for request_id in both:
         problem = "it runs and ends in one step"
         intake.objections.append(ProtocolViolation("WORK-BEGIN-1", request_id, problem))
@@ -127,9 +133,10 @@ def _object_to_emit_starts(intake: Intake) -> None:
     table, seats, emit_starts = intake.table, intake.seats, intake.emit_starts
     ids = intake.roster.ids
     known = table.emit[seats]
-    suspect = (emit_starts > known) & (table.in_flight[seats] == 0)
-    if intake.starting:
-        suspect &= seats >= 0
+    suspect = emit_starts > known
+    if not np.count_nonzero(suspect):
+        return
+    suspect &= (table.in_flight[seats] == 0) & (seats >= 0)
     for place in places(suspect):
         if int(seats[place]) not in table.errors:
             problem = f"emit start {emit_starts[place]} is beyond the emit cursor {known[place]}"
@@ -138,13 +145,25 @@ def _object_to_emit_starts(intake: Intake) -> None:
 
 def _read_hashes(intake: Intake, block_hashes: Mapping[str, PackedBlockHashes], prefix: bytes) -> None:
     """New keys of each request (WORK-KEYS-1, WORK-BEGIN-5)."""
-    seats, errors = intake.table.seats, intake.table.errors
-    for request_id, packed in block_hashes.items():
+    seats, errors, starting, added = intake.table.seats, intake.table.errors, intake.starting, intake.added
+    for request_id, data, size in zip(*NewHashes.of(block_hashes).columns(), strict=True):
         seat = seats.get(request_id, -1)
-        if seat < 0 and request_id not in intake.starting:
+        if seat < 0 and request_id not in starting:
             intake.objections.append(_unknown(request_id))
         elif seat not in errors:
-            intake.added[request_id] = [prefix + block_hash for block_hash in packed]
+            # A single hash is by far the most frequent case.
+            added[request_id] = [prefix + data] if len(data) == size > 0 else _keys(prefix, data, size)
+
+
+def _keys(prefix: bytes, data: bytes, size: int) -> list[bytes]:
+    """The keys of joined hashes. O(hashes), in arrays: a prompt may have thousands."""
+    if size < 1 or len(data) % size:
+        iter(PackedBlockHashes(data, size))  # refuses
+    count = len(data) // size
+    keys = np.empty((count, len(prefix) + size), np.uint8)
+    keys[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+    keys[:, len(prefix) :] = np.ndarray((count, size), np.uint8, data)
+    return as_items(keys).tolist()
 
 
 def _unknown(request_id: str) -> ProtocolViolation:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._capture import Span, as_items, blocks_of, copy_rows, gather, num_new_blocks, places
+from ._capture import Span, as_items, as_list, blocks_of, copy_rows, gather, places
 from ._intake import Writing
 from ._outputs import StepOutputs
 from ._wire import Roster
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class PendingStep:
     """A step in flight: its boundaries, and its rows as soon as they are there."""
 
-    __slots__ = ("bounds", "counts", "failing", "owned", "roster", "rows", "seats", "starts")
+    __slots__ = ("bounds", "counts", "failing", "is_plain", "owned", "roster", "rows", "seats", "starts")
 
     def __init__(self, request_ids: Sequence[str], token_starts: Counts, query_start_loc: Counts) -> None:
         """Copies of what the runner reports."""
@@ -38,6 +38,8 @@ class PendingStep:
         self.starts: Ints = np.array(token_starts, np.int64)
         self.bounds: Ints = np.array(query_start_loc, np.int64)
         self.counts: Ints = self.bounds[1:] - self.bounds[:-1]
+        self.is_plain = False
+        """Whether each request has one row."""
         self.seats: Ints = self.starts[:0]
         """``(batch,)``, set when it is launched; -1 for requests that never began."""
         self.failing: dict[str, ProtocolViolation] = {}
@@ -52,11 +54,12 @@ class PendingStep:
         count = len(self.roster.ids)
         if self.starts.shape != (count,) or self.bounds.shape != (count + 1,):
             problem = f"{count} requests, {self.starts.size} starts and {self.bounds.size} boundaries"
-        elif self.bounds[0] != 0 or self.bounds[-1] != num_rows:
+        elif self.bounds.item(0) != 0 or self.bounds.item(-1) != num_rows:
             problem = f"boundaries run from {self.bounds[0]} to {self.bounds[-1]}, rows from 0 to {num_rows}"
-        elif count and self.starts.min() < 0:
+        elif np.count_nonzero(self.starts < 0):
             problem = "a start is negative"
         else:
+            self.is_plain = num_rows == count and np.count_nonzero(self.counts != 1) == 0
             return
         raise ProtocolViolation("WORK-STEP-1", None, problem)
 
@@ -96,24 +99,29 @@ class Landing:
     """The oldest step, while it is processed."""
 
     def __init__(
-        self, table: RequestTable, step: PendingStep, block_size: int, sampled: Counts, rejected: Counts
+        self,
+        table: RequestTable,
+        step: PendingStep,
+        block_size: int,
+        sampled: NDArray[Any],
+        rejected: NDArray[Any],
     ) -> None:
-        """Line up the requests that live and have not failed.
-
-        Raises:
-            ProtocolViolation: WORK-STEP-1: samples of another batch.
-        """
-        num_sampled, num_rejected = np.asarray(sampled, np.int64), np.asarray(rejected, np.int64)
-        if not num_sampled.shape == num_rejected.shape == step.starts.shape:
-            raise ProtocolViolation("WORK-STEP-1", None, "samples are not those of the step's batch")
+        """Line up the requests that live and have not failed."""
         self._table = table
         self._step = step
         self._block_size = block_size
-        cursor = table.capture[step.seats]
-        cursor = np.where(cursor < 0, step.starts, cursor)
-        place = np.arange(len(cursor))
+        self._waiting: list[tuple[int, int, int]] = []
+        """Seat, block number and slot of full blocks that have no key."""
+        self._starts_inside = self._moves = False
+        captured = table.capture[step.seats]
+        is_first = captured < 0
+        if is_first.any():
+            captured = np.where(is_first, step.starts, captured)
+            self._starts_inside = bool((step.starts[is_first] % block_size).any())
+        self._moves = bool((captured != step.starts).any())
+        place = np.arange(len(captured))
         self.parts = _Parts(
-            place, step.seats, step.starts, step.counts, step.bounds[:-1], num_sampled, num_rejected, cursor
+            place, step.seats, step.starts, step.counts, step.bounds[:-1], sampled, rejected, captured
         )
         self.errors: dict[str, str] = {name: str(each) for name, each in step.failing.items()}
         if table.errors or step.failing:
@@ -125,13 +133,12 @@ class Landing:
     def objections(self) -> list[ProtocolViolation]:
         """What is wrong with single requests, in batch order (WORK-CAPTURE-2 to -5)."""
         parts, size = self.parts, self._block_size
-        scheduled = self._table.scheduled[parts.seat]
-        unbacked = (parts.start > parts.cursor) & (parts.cursor >= scheduled)
-        inside = (parts.cursor % size != 0) & (self._table.tail[parts.seat] < 0)
         miscounted = (parts.rejected < 0) | (parts.rejected > parts.num_rows) | (parts.num_rows < 1)
-        wrong = miscounted | (parts.start < parts.cursor) | unbacked | inside
-        if not wrong.any():
+        if not (self._moves or self._starts_inside or miscounted.any()):
             return []
+        unbacked = (parts.start > parts.cursor) & (parts.cursor >= self._table.scheduled[parts.seat])
+        inside = (parts.cursor % size != 0) & (self._table.tail[parts.seat] < 0)
+        wrong = miscounted | (parts.start < parts.cursor) | unbacked | inside
         return [
             self._objection(index, bool(miscounted[index]), bool(unbacked[index])) for index in places(wrong)
         ]
@@ -151,27 +158,26 @@ class Landing:
         parts = self.parts
         accepted = parts.num_rows - parts.rejected
         self.span = span = Span(parts.cursor, parts.cursor + accepted, accepted, parts.source)
-        slots = store.take(num_new_blocks(span, self._block_size))
-        self.blocks = blocks_of(span, self._block_size, self._table.tail[parts.seat], slots)
-        copy_rows(span, self.blocks, self._rows, store.blocks)
-        return slots
+        tail = self._table.tail[parts.seat]
+        self.blocks, new = blocks_of(span, self._block_size, tail, store.take)
+        copy_rows(span, self.blocks, self._rows, store.blocks, store.rows)
+        return new
 
     def complete(self) -> Writing:
         """The full blocks that have a key, to be put; the others are to wait (WORK-PUBLISH-1). O(blocks)."""
-        writing = Writing()
-        self._waiting: list[tuple[int, int, int]] = []
-        blocks, table = self.blocks, self._table
-        full = np.flatnonzero(blocks.num_full)
-        seats, firsts = self.parts.seat[full].tolist(), blocks.first[full].tolist()
-        bases, counts = blocks.base[full].tolist(), blocks.num_full[full].tolist()
-        slots: list[int] = blocks.slots.tolist()
+        writing, blocks, table = Writing(), self.blocks, self._table
+        full = blocks.num_full.nonzero()[0]
+        seats, firsts = as_list(self.parts.seat[full]), as_list(blocks.first[full])
+        bases, counts = as_list(blocks.base[full]), as_list(blocks.num_full[full])
+        slots = as_list(blocks.slots) if seats else []
         for seat, first, base, count in zip(seats, firsts, bases, counts, strict=True):
-            keys: list[bytes] = table.keys[int(seat)][first : first + count]
+            keys = table.keys[seat][first : first + count]
             num_keyed = len(keys)
             writing.owners += [table.ids[seat]] * num_keyed
             writing.keys += keys
             writing.slots += slots[base : base + num_keyed]
-            self._waiting += [(seat, first + index, slots[base + index]) for index in range(num_keyed, count)]
+            for index in range(num_keyed, count):
+                self._waiting.append((seat, first + index, slots[base + index]))
         return writing
 
     def commit(self) -> None:
@@ -180,8 +186,12 @@ class Landing:
         table.capture[parts.seat] = span.end
         table.scheduled[parts.seat] = parts.start + parts.num_rows
         table.tail[parts.seat] = self.blocks.tail
-        for seat, block, slot in self._waiting:
-            table.waiting[seat].append((block, slot))
+        self._wait()
+
+    def _wait(self) -> None:
+        for seat, number, slot in self._waiting:
+            self._table.waiting[seat].append((number, slot))
+        self._table.num_waiting += len(self._waiting)
 
     def plan_reads(
         self, store: Store, fresh: Mapping[bytes, int]
@@ -198,9 +208,9 @@ class Landing:
         self._due = (self.parts.sampled > 0) & (emit <= self.span.end)
         if self.errors:
             self._due &= self._not_among(self.errors)
-        far = self._due & (emit < self.parts.cursor)
+        far = emit < self.parts.cursor
         if far.any():
-            for index in places(far):
+            for index in places(far & self._due):
                 planned = self._plan_read(index, store, fresh)
                 if isinstance(planned, Read):
                     reads.append(planned)
@@ -212,77 +222,70 @@ class Landing:
     def outputs(self, arena: NDArray[Any], reads: Sequence[Read]) -> StepOutputs:
         """What the step's requests are due, and advance their emit cursors (WORK-EMIT-1, -2). O(batch + rows)."""
         parts, emit, end = self.parts, self._emit, self.span.end
-        due = self._due
-        near = due & (emit >= parts.cursor)
-        self._table.emit[parts.seat[due]] = end[due]
-        begins, ends = parts.source + emit - parts.cursor, parts.source + self.span.num_accepted
-        everyone = not self.errors and bool(near.all())
-        if not everyone:
-            emit, begins, ends = emit[near], begins[near], ends[near]
+        near = self._due & (emit >= parts.cursor)
+        self._table.emit[parts.seat[self._due]] = end[self._due]
+        # Of those whose rows the step computed: where they are in its rows.
+        begins = (parts.source + emit - parts.cursor)[near]
+        ends = (parts.source + self.span.num_accepted)[near]
         buffer = self._rows
         if reads or not self._step.owned:
-            begins, ends, buffer = self._collect(begins, ends, arena, reads)
-        if everyone:
+            far = np.array([read.num_rows for read in reads], np.int64)
+            buffer = np.empty((int((ends - begins).sum()) + int(far.sum()), *buffer.shape[1:]), buffer.dtype)
+            begins, ends = self._copy_near(begins, ends, buffer)
+            self._copy_far(reads, arena, buffer[len(buffer) - int(far.sum()) :])
+            stop = len(buffer) - int(far.sum()) + np.cumsum(far)
+            begins, ends = np.concatenate([begins, stop - far]), np.concatenate([ends, stop])
+        part = np.concatenate([near.nonzero()[0], np.array([read.part for read in reads], np.int64)])
+        if len(part) == len(self._step.starts) and (not reads or len(part) == 1):
             return StepOutputs(self._step.roster, emit, begins, ends, buffer, {})
-        columns = self._in_batch_order(np.flatnonzero(near), emit, begins, ends, reads)
-        return StepOutputs(*columns, buffer, self.errors)
+        return StepOutputs(*self._in_batch_order(part, begins, ends), buffer, self.errors)
 
     @property
     def _rows(self) -> NDArray[Any]:
         assert self._step.rows is not None
         return self._step.rows
 
-    def _collect(
-        self, begins: Ints, ends: Ints, arena: NDArray[Any], reads: Sequence[Read]
-    ) -> tuple[Ints, Ints, NDArray[Any]]:
-        """Copy rows of the step, from ``begins`` to ``ends``, and those read back, into a buffer of their own."""
-        rows = self._rows
-        lengths = ends - begins
+    def _copy_near(self, begins: Ints, ends: Ints, out: NDArray[Any]) -> tuple[Ints, Ints]:
+        """Copy rows of the step, each request's from its begin to its end, to the begin of ``out``; where they are."""
+        rows, lengths = self._rows, ends - begins
         stop = np.cumsum(lengths)
-        num_near = int(stop[-1]) if len(stop) else 0
-        buffer = np.empty((num_near + sum(read.num_rows for read in reads), *rows.shape[1:]), rows.dtype)
-        if num_near == len(rows):
-            buffer[:num_near] = rows
-        else:
-            index = np.arange(num_near) + np.repeat(begins - (stop - lengths), lengths)
-            np.take(as_items(rows), index, out=as_items(buffer[:num_near]), mode="clip")
-        place = num_near
+        total = int(lengths.sum())
+        if total == len(rows):
+            out[:total] = rows
+        elif total:
+            index = np.arange(total) + np.repeat(begins - (stop - lengths), lengths)
+            np.take(as_items(rows), index, out=as_items(out[:total]), mode="clip")
+        return stop - lengths, stop
+
+    @staticmethod
+    def _copy_far(reads: Sequence[Read], arena: NDArray[Any], out: NDArray[Any]) -> None:
+        """Copy rows read back, one request after the other."""
         for read in reads:
-            out = buffer[place : place + read.num_rows]
+            rows, out = out[: read.num_rows], out[read.num_rows :]
             if read.slots:
-                gather(arena, read.slots, read.skip, out)
+                gather(arena, read.slots, read.skip, rows)
             num_tail = read.tail.stop - read.tail.start
             if num_tail:
-                out[read.num_rows - num_tail :] = arena[read.tail_slot, read.tail]
-            place += read.num_rows
-        return stop - lengths, stop, buffer
+                rows[read.num_rows - num_tail :] = arena[read.tail_slot, read.tail]
 
-    def _in_batch_order(
-        self, near: Ints, starts: Ints, begins: Ints, ends: Ints, reads: Sequence[Read]
-    ) -> tuple[Roster, Ints, Ints, Ints]:
-        """Put requests with rows of the step, with rows read back and with an error together."""
-        parts, step, table = self.parts, self._step, self._table
-        far = np.array([read.part for read in reads], np.int64)
-        lengths = np.array([read.num_rows for read in reads], np.int64)
-        first = int(ends[-1]) if len(ends) and len(reads) else 0
-        stop = np.cumsum(lengths) + first
-        failed = (
-            [place for place, name in enumerate(step.roster.ids) if name in self.errors]
-            if self.errors
-            else []
-        )
-        nothing = np.zeros(len(failed), np.int64)
-        failed_starts = [int(table.emit[seat]) if seat >= 0 else 0 for seat in step.seats[failed].tolist()]
-        place = np.concatenate([parts.place[near], parts.place[far], np.array(failed, np.int64)])
-        order = np.argsort(place)
-        columns = (
-            np.concatenate([starts, self._emit[far], np.array(failed_starts, np.int64)]),
-            np.concatenate([begins, stop - lengths, nothing]),
-            np.concatenate([ends, stop, nothing]),
-        )
+    def _in_batch_order(self, part: Ints, begins: Ints, ends: Ints) -> tuple[Roster, Ints, Ints, Ints]:
+        """Put requests together whose rows the step computed, whose rows were read back, and that failed."""
+        step, table = self._step, self._table
         ids = step.roster.ids
+        failed = [place for place, name in enumerate(ids) if name in self.errors] if self.errors else []
+        failed_starts = [int(table.emit[seat]) if seat >= 0 else 0 for seat in step.seats[failed].tolist()]
+        nothing = np.zeros(len(failed), np.int64)
+        place = np.concatenate([self.parts.place[part], np.array(failed, np.int64)])
+        order = np.argsort(place)
+        starts, begins, ends = (
+            np.concatenate(columns)[order]
+            for columns in (
+                (self._emit[part], np.array(failed_starts, np.int64)),
+                (begins, nothing),
+                (ends, nothing),
+            )
+        )
         roster = Roster(tuple([ids[int(index)] for index in place[order].tolist()]))
-        starts, begins, ends = (column[order] for column in columns)
         return roster, starts, begins, ends
 
     def _plan_read(self, index: int, store: Store, fresh: Mapping[bytes, int]) -> Read | ProtocolViolation:
@@ -328,3 +331,102 @@ class Landing:
     def _not_among(self, names: Container[str]) -> NDArray[np.bool_]:
         ids, seats = self._step.roster.ids, self.parts.place.tolist()
         return np.array([ids[int(place)] not in names for place in seats], np.bool_)
+
+
+class PlainLanding(Landing):
+    """A step that most decode steps are: every request adds one row and is due just that row.
+
+    The same as ``Landing`` with most of the arithmetic left out.
+    """
+
+    def __init__(self, table: RequestTable, step: PendingStep, block_size: int) -> None:
+        """A step of which ``is_plain`` holds."""
+        self._table = table
+        self._step = step
+        self._block_size = block_size
+        self._waiting = []
+        self.errors = {}
+
+    @staticmethod
+    def fits(table: RequestTable, step: PendingStep, sampled: NDArray[Any], rejected: NDArray[Any]) -> bool:
+        """Whether a step is a plain one."""
+        if not step.is_plain or np.count_nonzero(rejected) or np.count_nonzero(sampled > 0) < len(sampled):
+            return False
+        starts, seats = step.starts, step.seats
+        other = (table.capture[seats] != starts) | (table.emit[seats] != starts)
+        return np.count_nonzero(other) == 0
+
+    def objections(self) -> list[ProtocolViolation]:
+        """Nothing is wrong with single requests."""
+        return []
+
+    def store_rows(self, store: Store) -> list[int]:
+        """Copy the rows into blocks, beyond the capture cursors; the new slots. O(rows)."""
+        size, cursor = self._block_size, self._step.starts
+        self._numbers = numbers = cursor // size
+        self._offsets = offsets = cursor - numbers * size
+        self._slots = slots = self._table.tail[self._step.seats]
+        is_new = offsets == 0
+        new = store.take(int(np.count_nonzero(is_new)))
+        if new:
+            slots[is_new] = new
+        store.rows[slots * size + offsets] = as_items(self._rows)
+        return new
+
+    def complete(self) -> Writing:
+        """The full blocks that have a key, to be put; the others are to wait (WORK-PUBLISH-1). O(blocks)."""
+        full = (self._offsets == self._block_size - 1).nonzero()[0]
+        slots = self._slots[full]
+        self._slots[full] = -1
+        writing = Writing()
+        owners, written, filled = writing.owners, writing.keys, writing.slots
+        ids, all_keys = self._table.ids, self._table.keys
+        seats, numbers = as_list(self._step.seats[full]), as_list(self._numbers[full])
+        for seat, number, slot in zip(seats, numbers, as_list(slots), strict=True):
+            keys = all_keys[seat]
+            if number < len(keys):
+                owners.append(ids[seat])
+                written.append(keys[number])
+                filled.append(slot)
+            else:
+                self._waiting.append((seat, number, slot))
+        return writing
+
+    def commit(self) -> None:
+        """Advance the cursors. Nothing of the step is refused from here on."""
+        table, seats = self._table, self._step.seats
+        end = self._step.starts + 1
+        table.capture[seats] = table.scheduled[seats] = table.emit[seats] = end
+        table.tail[seats] = self._slots
+        self._wait()
+
+    def plan_reads(
+        self, store: Store, fresh: Mapping[bytes, int]
+    ) -> tuple[list[Read], list[ProtocolViolation]]:
+        """Nothing is due of earlier steps."""
+        return [], []
+
+    def outputs(self, arena: NDArray[Any], reads: Sequence[Read]) -> StepOutputs:
+        """What the step's requests are due: its rows (WORK-EMIT-1, -2)."""
+        step = self._step
+        rows = self._rows if step.owned else np.array(self._rows)
+        return StepOutputs(step.roster, step.starts, step.bounds[:-1], step.bounds[1:], rows, {})
+
+
+def land(
+    table: RequestTable, step: PendingStep, block_size: int, sampled: Counts, rejected: Counts, strict: bool
+) -> Landing:
+    """Begin to process a step. O(1) array operations.
+
+    Args:
+        strict: whether a batch that does not fit is refused as a whole, which ``PlainLanding`` takes for granted.
+
+    Raises:
+        ProtocolViolation: WORK-STEP-1: samples of another batch.
+    """
+    num_sampled, num_rejected = np.asarray(sampled, np.int64), np.asarray(rejected, np.int64)
+    if not num_sampled.shape == num_rejected.shape == step.starts.shape:
+        raise ProtocolViolation("WORK-STEP-1", None, "samples are not those of the step's batch")
+    if strict and PlainLanding.fits(table, step, num_sampled, num_rejected):
+        return PlainLanding(table, step, block_size)
+    return Landing(table, step, block_size, num_sampled, num_rejected)

@@ -7,7 +7,7 @@ the rows. So outputs are columns over one buffer, and an ``AuxRequestOutput`` is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,22 +21,13 @@ if TYPE_CHECKING:
     Ints = NDArray[np.integer[Any]]
 
 
-class _Index(NamedTuple):
-    """Where each request's output is, as Python integers: items of arrays are slow to get one by one."""
-
-    places: dict[str, int]
-    starts: list[int]
-    begins: list[int]
-    ends: list[int]
-
-
 class StepOutputs(Mapping[str, AuxRequestOutput]):
-    """Request -> its output, in batch order; read-only. A look-up is O(1), the first one O(n).
+    """Request -> its output, in batch order; read-only. The first look-up makes them all, in O(n).
 
     Rows are views of the buffer that all requests of the step share: who keeps some of them keeps it all.
     """
 
-    __slots__ = ("_begins", "_buffer", "_ends", "_errors", "_index", "_roster", "_starts")
+    __slots__ = ("_begins", "_buffer", "_ends", "_errors", "_roster", "_starts", "_table")
 
     def __init__(
         self,
@@ -52,7 +43,7 @@ class StepOutputs(Mapping[str, AuxRequestOutput]):
         Args:
             roster: the requests that have an output.
             starts: ``(n,)``, position of each one's first row.
-            begins: ``(n,)``, where its rows begin in ``buffer``, in ascending order.
+            begins: ``(n,)``, where its rows begin in ``buffer``.
             ends: ``(n,)``, where they end.
             buffer: ``(num_rows, num_layers, top_k)``.
             errors: request -> why it failed.
@@ -63,22 +54,17 @@ class StepOutputs(Mapping[str, AuxRequestOutput]):
         self._ends = ends
         self._buffer = buffer
         self._errors = errors
-        self._index: _Index | None = None
+        self._table: dict[str, AuxRequestOutput] | None = None
 
     def __getitem__(self, request_id: str) -> AuxRequestOutput:
-        index = self._index or self._make_index()
-        place = index.places[request_id]
-        rows = self._buffer[index.begins[place] : index.ends[place]]
-        error = self._errors.get(request_id) if self._errors else None
-        return AuxRequestOutput(index.starts[place], rows, error)
+        return (self._table or self._make_table())[request_id]
 
     def get(self, key: str, default: Any = None) -> Any:
         """The request's output, without an exception on the way where there is none."""
-        index = self._index or self._make_index()
-        return self[key] if key in index.places else default
+        return (self._table or self._make_table()).get(key, default)
 
     def __contains__(self, request_id: object) -> bool:
-        return request_id in (self._index or self._make_index()).places
+        return request_id in (self._table or self._make_table())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._roster.ids)
@@ -96,18 +82,25 @@ class StepOutputs(Mapping[str, AuxRequestOutput]):
         return _restore, (*state, dict(self._errors)) if self._errors else state
 
     def _compact(self, lengths: Ints) -> NDArray[Any]:
-        """The buffer without rows that nobody is due."""
-        total = int(lengths.sum())
-        if total == len(self._buffer):
-            return self._buffer
+        """The rows that are due, in the order of the requests."""
         ends = np.cumsum(lengths)
+        total = int(lengths.sum())
+        if total == len(self._buffer) and not np.count_nonzero(self._begins != ends - lengths):
+            return self._buffer
         return self._buffer[np.arange(total) + np.repeat(self._begins - (ends - lengths), lengths)]
 
-    def _make_index(self) -> _Index:
-        places = {request_id: place for place, request_id in enumerate(self._roster.ids)}
-        columns = self._starts.tolist(), self._begins.tolist(), self._ends.tolist()
-        self._index = _Index(places, *columns)
-        return self._index
+    def _make_table(self) -> dict[str, AuxRequestOutput]:
+        buffer, begins, ends = self._buffer, self._begins, self._ends
+        one_each = np.arange(len(buffer))
+        if np.array_equal(begins, one_each) and np.array_equal(ends, one_each + 1):  # a decode step
+            views = buffer[:, np.newaxis]
+        else:
+            views = [buffer[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        made = map(AuxRequestOutput, self._starts.tolist(), views)
+        self._table = dict(zip(self._roster.ids, made, strict=True))
+        for request_id, error in self._errors.items():
+            self._table[request_id].error = error
+        return self._table
 
 
 def _packed(positions: Ints) -> bytes:

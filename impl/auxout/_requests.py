@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ._wire import FlatIds
-
     Ints = NDArray[np.int64]
 
 _NUM_RECENT = 4
@@ -27,9 +25,15 @@ _NUM_RECENT = 4
 _FIRST_SEATS = 64
 
 
-class _Batch(NamedTuple):
-    packed: FlatIds
+class Batch(NamedTuple):
+    """A batch of ids, looked up."""
+
+    roster: Roster
+    """Of the batch before, where that had the same ids: then they are joined already."""
     seats: Ints
+    """-1 for ids that have none."""
+    complete: bool
+    """Whether all have one."""
 
 
 class RequestTable:
@@ -51,6 +55,8 @@ class RequestTable:
         self.ends: NDArray[np.bool_] = np.zeros(_FIRST_SEATS, np.bool_)
         """Ended; torn down when nothing is in flight."""
         self.num_ending = 0
+        self.num_waiting = 0
+        """Blocks in ``waiting``."""
         self.ids: list[str] = [""] * _FIRST_SEATS
         self.keys: list[list[bytes]] = [[] for _ in range(_FIRST_SEATS)]
         """Of its blocks, in order, as far as they were sent."""
@@ -59,25 +65,27 @@ class RequestTable:
         self.errors: dict[int, str] = {}
         """Seat -> why the request failed. It holds nothing, until its terminal event."""
         self._free = list(range(_FIRST_SEATS - 1, -1, -1))
-        self._recent: list[_Batch] = []
+        self._recent: list[Batch] = []
 
-    def find(self, roster: Roster) -> Ints:
-        """The seats of a batch, -1 for ids that have none. A comparison of ids when it is a recent one, else O(n).
+    def find(self, roster: Roster) -> Batch:
+        """Look a batch up. A comparison of ids when it is a recent one, else O(n).
 
         Raises:
             ProtocolViolation: WORK-STEP-1: an id comes twice.
         """
-        packed = roster.pack()
-        for batch in self._recent:
-            if batch.packed == packed:
-                return batch.seats
         ids = roster.ids
+        for batch in self._recent:
+            known = batch.roster
+            # Ids that were pickled come joined; the runner's and the scheduler's are often the same objects.
+            if known.ids == ids or (known.is_packed and roster.is_packed and known.pack() == roster.pack()):
+                return batch
         if len(set(ids)) < len(ids):
             raise ProtocolViolation("WORK-STEP-1", None, "a request is in the batch twice")
         seats = np.array([self.seats.get(request_id, -1) for request_id in ids], np.int64)
-        if len(ids) and seats.min() >= 0:
-            self._recent = [_Batch(packed, seats), *self._recent[: _NUM_RECENT - 1]]
-        return seats
+        batch = Batch(roster, seats, bool((seats >= 0).all()))
+        if batch.complete:
+            self._recent = [batch, *self._recent[: _NUM_RECENT - 1]]
+        return batch
 
     def start(self, emit_starts: Mapping[str, int]) -> None:
         """Seat new requests. O(new)."""
@@ -89,10 +97,16 @@ class RequestTable:
             self.ids[seat] = request_id
             self.emit[seat] = emit_start
 
+    def keep_waiting(self, seat: int, blocks: list[tuple[int, int]]) -> None:
+        """Replace the blocks of a request that wait for a key. O(blocks)."""
+        self.num_waiting += len(blocks) - len(self.waiting[seat])
+        self.waiting[seat] = blocks
+
     def fail(self, seat: int, error: str) -> None:
         """Let a request hold nothing but the reason why it failed. O(1)."""
         self.tail[seat] = -1
-        self.keys[seat], self.waiting[seat] = [], []
+        self.keys[seat] = []
+        self.keep_waiting(seat, [])
         self.errors[seat] = error
 
     def leave(self, seat: int) -> None:
@@ -103,7 +117,8 @@ class RequestTable:
         self.num_ending -= int(self.ends[seat])
         self.ends[seat] = False
         self.ids[seat] = ""
-        self.keys[seat], self.waiting[seat] = [], []
+        self.keys[seat] = []
+        self.keep_waiting(seat, [])
         self.errors.pop(seat, None)
         self._free.append(seat)
         self._recent.clear()
@@ -116,7 +131,7 @@ class RequestTable:
     def num_buffered_rows(self, block_size: int) -> int:
         """Rows of incomplete blocks and of blocks without a key. O(seats)."""
         tails = self.capture[self.tail >= 0] % block_size
-        return int(tails.sum()) + block_size * sum(map(len, self.waiting))
+        return int(tails.sum()) + block_size * self.num_waiting
 
     def _grow(self) -> None:
         """Twice the seats."""

@@ -93,6 +93,11 @@ class Roster:
         self.ids = ids
         self._packed = packed
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether ``pack`` costs nothing."""
+        return self._packed is not None
+
     def pack(self) -> FlatIds:
         """The ids as one string, or as they are if one string would be ambiguous. O(n) once, then O(1)."""
         if self._packed is None:
@@ -186,6 +191,18 @@ class NewHashes(_Columns[PackedBlockHashes]):
         self._sizes = sizes
         self._table = None
 
+    @staticmethod
+    def of(hashes: Mapping[str, PackedBlockHashes]) -> NewHashes:
+        """The same entries in columns."""
+        if isinstance(hashes, NewHashes):
+            return hashes
+        packed = list(hashes.values())
+        return NewHashes(list(hashes), [each.data for each in packed], [each.item_size for each in packed])
+
+    def columns(self) -> tuple[Sequence[str], Sequence[bytes], Sequence[int]]:
+        """Ids, joined hashes and bytes per hash."""
+        return self._names, self._data, self._sizes
+
     def walk(self) -> Iterator[tuple[str, PackedBlockHashes]]:
         """Pairs, in no order that means anything."""
         return zip(self._names, map(PackedBlockHashes, self._data, self._sizes), strict=True)
@@ -237,8 +254,13 @@ class AuxOutputConnectorMetadata:
         requests, apart = self.requests, self.finished_block_hashes
         if not isinstance(requests, EmitStarts):
             requests = EmitStarts(Roster(tuple(requests)), tuple(requests.values()))
-        state = self.generation, self.finished_requests, *requests.pack(), *_flatten(self.block_hashes)
-        return _restore_metadata, (*state, *_flatten(apart)) if apart else state
+        state = (
+            self.generation,
+            self.finished_requests,
+            *requests.pack(),
+            *NewHashes.of(self.block_hashes).pack(),
+        )
+        return _restore_metadata, (*state, *NewHashes.of(apart).pack()) if apart else state
 
 
 def _restore_metadata(
@@ -270,13 +292,6 @@ def _restore_hashes(names: FlatIds, data: Any, sizes: int | Sequence[int]) -> Ne
             data = [data[start : start + sizes] for start in range(0, len(data), sizes)]
         sizes = [sizes] * len(data)
     return NewHashes(unpack_ids(names), data, sizes)
-
-
-def _flatten(hashes: Mapping[str, PackedBlockHashes]) -> FlatHashes:
-    if not isinstance(hashes, NewHashes):
-        packed = list(hashes.values())
-        hashes = NewHashes(list(hashes), [each.data for each in packed], [each.item_size for each in packed])
-    return hashes.pack()
 
 
 def pack_ids(ids: Sequence[str]) -> FlatIds:

@@ -22,7 +22,7 @@ import numpy as np
 
 from ._capture import places
 from ._intake import Intake, Writing, read
-from ._landing import Landing, PendingStep, Read
+from ._landing import Landing, PendingStep, Read, land
 from ._requests import RequestTable
 from .errors import ProtocolViolation, StoreError
 from .store import ArenaStore
@@ -144,8 +144,7 @@ class WorkerCore:
         def keys_of(request_id: str) -> list[bytes]:
             return [] if request_id in leaving else intake.keys(request_id)
 
-        ready = intake.ready()
-        failing |= self._put(ready, retain, release, keys_of)
+        failing |= self._put(intake.ready(), retain, release, keys_of)
         # Nothing is refused from here on.
         self._enter(metadata.generation, table)
         intake.commit()
@@ -197,8 +196,9 @@ class WorkerCore:
         if len(self._steps) >= self._max_in_flight:
             raise ProtocolViolation("WORK-STEP-1", None, f"{len(self._steps)} steps are in flight already")
         step.require_sound(num_rows)
-        step.seats = seats = self._table.find(step.roster)
-        if len(seats) and seats.min() < 0:
+        step.roster, step.seats, complete = self._table.find(step.roster)
+        seats = step.seats
+        if not complete:
             unknown = [step.roster.ids[place] for place in places(seats < 0)]
             problem = "it is in a step and never began"
             objections = [ProtocolViolation("WORK-STEP-2", request_id, problem) for request_id in unknown]
@@ -237,7 +237,7 @@ class WorkerCore:
             raise ProtocolViolation("WORK-STEP-1", None, "the step is not the oldest in flight")
         if pending.rows is None:
             raise ProtocolViolation("WORK-STEP-1", None, "the step's rows have not arrived")
-        landing = Landing(self._table, pending, self._block_size, num_sampled, num_rejected)
+        landing = land(self._table, pending, self._block_size, num_sampled, num_rejected, self._strict)
         failing = self._failing(landing.objections())
         release = self._fail(failing)
         landing.leave_out(failing)

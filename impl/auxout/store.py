@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ._capture import as_rows
 from .errors import ProtocolViolation, StoreError
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Store(Protocol):
     @property
     def blocks(self) -> NDArray[Any]:
         """The arena, ``(num_slots, block_size, num_layers, top_k)``; another array after ``take`` made it grow."""
+        ...
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """The arena as rows, each an opaque item: ``(num_slots * block_size,)``."""
         ...
 
     @property
@@ -105,6 +111,7 @@ class ArenaStore:
             raise ValueError(f"a store holds at least 1 block, not {max_objects}")
         self.max_objects = max_objects
         self.blocks: NDArray[Any] = np.empty((max_objects + num_spare, *block_shape), dtype)
+        self.rows = as_rows(self.blocks)
         self._slots: dict[bytes, int] = {}
         self._references: dict[bytes, int] = {}
         self._idle: OrderedDict[bytes, None] = OrderedDict()
@@ -145,7 +152,7 @@ class ArenaStore:
                 (len(self.blocks) + max(num_spare, missing), *self.blocks.shape[1:]), self.blocks.dtype
             )
             grown[:start] = self.blocks[:start]
-            self.blocks = grown
+            self.blocks, self.rows = grown, as_rows(grown)
         self._num_used += num_fresh
         taken = [*free, *range(start, start + num_fresh)]
         free.clear()
@@ -182,8 +189,10 @@ class ArenaStore:
             self.require_room(keys, retain, release)
         for key in retain:
             references[key] = references.get(key, 0) + 1
-            if key in idle:
-                del idle[key]
+        if idle:
+            for key in retain:
+                if key in idle:
+                    del idle[key]
         for key, slot in zip(keys, slots, strict=True):
             if stored.setdefault(key, slot) != slot:
                 self._free.append(slot)
@@ -245,6 +254,7 @@ class ArenaStore:
     def close(self) -> None:
         """Free the arena."""
         self.blocks = np.array(self.blocks[:0])
+        self.rows = as_rows(self.blocks)
         self._num_used = 0
         for content in (self._slots, self._references, self._idle, self._free):
             content.clear()
@@ -310,6 +320,11 @@ class BackgroundStore:
     def blocks(self) -> NDArray[Any]:
         """The arena."""
         return self._store.blocks
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """The arena as rows."""
+        return self._store.rows
 
     @property
     def num_objects(self) -> int:

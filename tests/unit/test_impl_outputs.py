@@ -53,6 +53,14 @@ def test_pickles_only_rows_that_are_due() -> None:
     assert len(pickle.dumps(large, protocol=5)) < 500
 
 
+@pytest.mark.parametrize(("begins", "ends"), [([1, 0], [2, 1]), ([0, 0], [1, 1]), ([0, 2], [2, 2])])
+def test_rows_may_lie_anywhere_in_the_buffer(begins: list[int], ends: list[int]) -> None:
+    made = StepOutputs(Roster(("A", "B")), np.array([5, 7]), np.array(begins), np.array(ends), BUFFER[:2], {})
+    expected = [BUFFER[begin:end].tolist() for begin, end in zip(begins, ends, strict=True)]
+    assert [each.rows.tolist() for each in made.values()] == expected
+    assert [each.rows.tolist() for each in sent(made).values()] == expected
+
+
 def test_any_id_and_errors_survive() -> None:
     made = sent(outputs(ids=("A\0B", "", "C"), errors={"": "failed"}))
     assert [(name, each.error) for name, each in made.items()] == [

@@ -1,0 +1,328 @@
+"""What the worker benchmark times: decode steps, prefills, prefix hits, the store, and outputs on their way back.
+
+As in ``workloads``, both sides work on the same requests, and everything that is not timed happens before. Processing
+counts until the released worker's writer thread is done with what the call left it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from workers import MakeWorker, Shape, Worker, batch, rows
+from workloads import BLOCK_SIZE, Request, Round, Workload
+
+from auxout.store import ArenaStore
+
+STEPS = 64
+"""Decode steps of one population; then another, so that memory stays bounded."""
+LARGE = Shape(94, 8)
+SMALL_BLOCK_BYTES = 64
+
+
+def _nothing() -> None:
+    """Both sides find what they need as the last step left it."""
+
+
+class Decoding:
+    """Requests that decode, their blocks filling in turn, and a worker of each side that knows them."""
+
+    def __init__(self, makers: Sequence[MakeWorker], shape: Shape, num_requests: int) -> None:
+        names = [f"req-{i:06d}" for i in range(num_requests)]
+        self.requests = {name: Request(name, 64 + i % BLOCK_SIZE) for i, name in enumerate(names)}
+        for request in self.requests.values():
+            request.append()
+        blocks = (64 + STEPS) // BLOCK_SIZE + 3
+        self.workers = [make(shape, num_requests, blocks * num_requests) for make in makers]
+        # As after a prefix hit: the rows behind the last block boundary come first.
+        starts = np.array(
+            [(each.num_tokens - 1) // BLOCK_SIZE * BLOCK_SIZE for each in self.requests.values()]
+        )
+        counts = np.array([each.num_tokens for each in self.requests.values()]) - starts
+        self.ones, self.zeros = np.ones(num_requests, np.int32), np.zeros(num_requests, np.int32)
+        first = rows(shape, int(counts.sum()))
+        for worker in self.workers:
+            worker.begin(self.metadata(worker))
+            worker.run(batch(names, starts, counts), first, self.ones, self.zeros)
+        self.rows = rows(shape, num_requests)
+        self.next: list[Any] = [None for _ in self.workers]
+        """Metadata of the next step, where it was begun already."""
+
+    def metadata(self, worker: Worker) -> Any:
+        step = SimpleNamespace(num_scheduled_tokens=dict.fromkeys(self.requests, 1))
+        return worker.scheduler.build_connector_meta(step, self.requests)
+
+    def look_ahead(self) -> None:
+        """One more token for each, and the metadata of the step that computes it."""
+        for request in self.requests.values():
+            request.append()
+        self.next = [self.metadata(worker) for worker in self.workers]
+
+    def advance(self) -> Any:
+        """The batch of a step, with one more token for each unless ``look_ahead`` gave it."""
+        if self.next[0] is None:
+            for request in self.requests.values():
+                request.append()
+        starts = [request.num_tokens - 1 for request in self.requests.values()]
+        return batch(list(self.requests), starts, self.ones)
+
+    def step(self, worker: Worker, metadata: Any, the_batch: Any) -> Any:
+        worker.begin(metadata)
+        outputs = worker.run(the_batch, self.rows, self.ones, self.zeros)
+        worker.settle()
+        return outputs
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+
+
+def _populations(makers: Sequence[MakeWorker], shape: Shape, num_requests: int) -> Iterator[Decoding]:
+    """One population for each round of a workload."""
+    while True:
+        decoding = Decoding(makers, shape, num_requests)
+        for _ in range(STEPS):
+            yield decoding
+        decoding.close()
+
+
+def decode(shape: Shape, num_requests: int) -> Workload:
+    """Processing one decode step and beginning the next; the snapshot between is the device's time.
+
+    One in 16 requests has a full block and its key.
+    """
+
+    def rounds(makers: Sequence[Any]) -> Iterator[Round]:
+        for decoding in _populations(makers, shape, num_requests):
+            the_batch = decoding.advance()
+            pending: list[Any] = []
+            for worker, metadata in zip(decoding.workers, decoding.next, strict=True):
+                if metadata is None:
+                    worker.begin(decoding.metadata(worker))
+                pending.append(worker.prepare(the_batch, decoding.rows, decoding.ones, decoding.zeros))
+            decoding.look_ahead()
+
+            def action(worker: Worker, step: Any, metadata: Any) -> Any:
+                outputs = step.process_output()
+                worker.begin(metadata)
+                worker.settle()
+                return outputs
+
+            sides = zip(decoding.workers, pending, decoding.next, strict=True)
+            yield Round([lambda side=side, do=action: do(*side) for side in sides], _nothing)
+
+    return rounds
+
+
+def whole_step(shape: Shape, num_requests: int) -> Workload:
+    """A decode step through all processes: metadata built, pickled, read; rows processed, pickled, taken."""
+
+    def rounds(makers: Sequence[Any]) -> Iterator[Round]:
+        for decoding in _populations(makers, shape, num_requests):
+            the_batch = decoding.advance()
+
+            def action(worker: Worker, decoding: Decoding = decoding, the_batch: Any = the_batch) -> None:
+                metadata = pickle.loads(pickle.dumps(decoding.metadata(worker), protocol=5))
+                outputs = decoding.step(worker, metadata, the_batch)
+                returned = pickle.loads(pickle.dumps(outputs, protocol=5))
+                take = worker.scheduler.take_output
+                for request in decoding.requests.values():
+                    take(request, returned)
+
+            yield Round(
+                [lambda worker=worker, do=action: do(worker) for worker in decoding.workers], _nothing
+            )
+
+    return rounds
+
+
+def outputs_dumps(shape: Shape, num_requests: int) -> Workload:
+    """Pickling a decode step's outputs."""
+
+    def rounds(makers: Sequence[Any]) -> Iterator[Round]:
+        for decoding in _populations(makers, shape, num_requests):
+            the_batch = decoding.advance()
+            made = [decoding.step(w, decoding.metadata(w), the_batch) for w in decoding.workers]
+            yield Round([lambda each=each: pickle.dumps(each, protocol=5) for each in made], _nothing)
+
+    return rounds
+
+
+def outputs_loads(shape: Shape, num_requests: int) -> Workload:
+    """Unpickling them, and looking up every request's."""
+
+    def read(data: bytes, names: Sequence[str]) -> None:
+        outputs = pickle.loads(data)
+        for name in names:
+            outputs.get(name)
+
+    def rounds(makers: Sequence[Any]) -> Iterator[Round]:
+        for decoding in _populations(makers, shape, num_requests):
+            the_batch = decoding.advance()
+            made = [decoding.step(w, decoding.metadata(w), the_batch) for w in decoding.workers]
+            sent = [pickle.dumps(each, protocol=5) for each in made]
+            names = list(decoding.requests)
+            yield Round([lambda data=data, names=names: read(data, names) for data in sent], _nothing)
+
+    return rounds
+
+
+def _long_request(name: str, num_tokens: int, block_size: int) -> Any:
+    hashes = [sha256(f"{name}/{block}".encode()).digest() for block in range(num_tokens // block_size)]
+    return SimpleNamespace(
+        request_id=name,
+        num_tokens=num_tokens,
+        num_prompt_tokens=num_tokens,
+        num_output_tokens=0,
+        sampling_params=SimpleNamespace(routed_experts_prompt_start=0),
+        block_hashes=hashes,
+        is_finished=lambda: False,
+    )
+
+
+def _start(worker: Worker, request: Any, *others: Any) -> Any:
+    step = SimpleNamespace(num_scheduled_tokens={request.request_id: request.num_tokens})
+    return worker.scheduler.build_connector_meta(step, {each.request_id: each for each in (request, *others)})
+
+
+def _end(worker: Worker, request: Any, *others: Any) -> None:
+    worker.scheduler.request_finished(request)
+    requests = {each.request_id: each for each in others}
+    worker.begin(worker.scheduler.build_connector_meta(SimpleNamespace(num_scheduled_tokens={}), requests))
+    worker.settle()
+
+
+def prefill(shape: Shape, num_tokens: int, only_begin: bool = False) -> Workload:
+    """One prompt, computed whole, its keys known.
+
+    Args:
+        only_begin: time only what happens before the forward pass.
+    """
+
+    def rounds(makers: Sequence[Any]) -> Iterator[Round]:
+        workers = [make(shape, 16, 4 * num_tokens // shape.block_size) for make in makers]
+        prompt, one, zero = rows(shape, num_tokens), np.ones(1, np.int32), np.zeros(1, np.int32)
+        for serial in count():
+            request = _long_request(f"p{serial}", num_tokens, shape.block_size)
+            the_batch = batch([request.request_id], [0], [num_tokens])
+
+            def begin(worker: Worker, metadata: Any) -> None:
+                worker.begin(metadata)
+                worker.settle()
+
+            def process(worker: Worker, the_batch: Any = the_batch) -> Any:
+                outputs = worker.run(the_batch, prompt, one, zero)
+                worker.settle()
+                return outputs
+
+            def both(worker: Worker, metadata: Any, process: Callable[[Worker], Any] = process) -> Any:
+                worker.begin(metadata)
+                return process(worker)
+
+            action = begin if only_begin else both
+            yield Round(
+                [lambda w=w, m=_start(w, request), do=action: do(w, m) for w in workers],
+                _nothing,
+            )
+            for worker in workers:
+                if only_begin:
+                    process(worker)
+                _end(worker, request)
+
+    return rounds
+
+
+def prefix_hit(shape: Shape, num_tokens: int) -> Workload:
+    """One prompt of which all but the last block is stored."""
+
+    def rounds(makers: Sequence[Any]) -> Iterator[Round]:
+        workers = [make(shape, 16, 4 * num_tokens // shape.block_size) for make in makers]
+        prompt, one, zero = rows(shape, num_tokens), np.ones(1, np.int32), np.zeros(1, np.int32)
+        first = _long_request("first", num_tokens, shape.block_size)
+        for worker in workers:
+            worker.begin(_start(worker, first))
+            worker.run(batch(["first"], [0], [num_tokens]), prompt, one, zero)
+        for serial in count():
+            request = _long_request("first", num_tokens, shape.block_size)
+            request.request_id = f"h{serial}"
+            hit = num_tokens - shape.block_size
+            the_batch = batch([request.request_id], [hit], [shape.block_size])
+
+            def action(worker: Worker, metadata: Any, the_batch: Any = the_batch) -> Any:
+                worker.begin(metadata)
+                outputs = worker.run(the_batch, prompt[hit:], one, zero)
+                worker.settle()
+                return outputs
+
+            begun = [(worker, _start(worker, request, first)) for worker in workers]
+            yield Round([lambda each=each, do=action: do(*each) for each in begun], _nothing)
+            for worker in workers:
+                _end(worker, request, first)
+
+    return rounds
+
+
+def evicting_put(num_referenced: int) -> Workload:
+    """Writing one block into a full store, behind so many older blocks that are referenced."""
+
+    def rounds(makers: Sequence[Any]) -> Iterator[Round]:
+        from vllm.distributed.aux_output_connector import store as released
+
+        capacity = num_referenced + 16
+        original = released.BlockObjectStore(
+            max_bytes=capacity * SMALL_BLOCK_BYTES, object_nbytes=SMALL_BLOCK_BYTES
+        )
+        fast = ArenaStore(
+            max_objects=capacity,
+            block_shape=(1, 1, SMALL_BLOCK_BYTES),
+            dtype="uint8",
+            num_spare=num_referenced,
+        )
+        payload = bytes(range(SMALL_BLOCK_BYTES))
+        block = np.frombuffer(payload, np.uint8)
+        held = [str(n) for n in range(num_referenced)]
+        original.put([released.BlockObject(key, payload) for key in held], retain_keys=held)
+        keys = [key.encode() for key in held]
+        fast.put(keys, fast.take(num_referenced), keys)
+
+        def put(serial: int) -> None:
+            original.put([released.BlockObject(f"k{serial}", payload)])
+
+        def put_fast(serial: int) -> None:
+            slots = fast.take(1)
+            fast.blocks[slots[0], 0, 0] = block
+            fast.put([b"k%d" % serial], slots)
+
+        for serial in range(16):
+            put(serial)
+            put_fast(serial)
+        for serial in count(16):
+            yield Round([lambda s=serial: put(s), lambda s=serial: put_fast(s)], _nothing)
+
+    return rounds
+
+
+SIZES = (32, 256, 1024)
+CASES: dict[str, Workload] = {
+    **{f"decode 94x8, {n} requests": decode(LARGE, n) for n in SIZES},
+    **{f"decode 48x8, {n} requests": decode(Shape(48, 8), n) for n in SIZES},
+    **{f"decode 61x8 uint16, {n} requests": decode(Shape(61, 8, "uint16"), n) for n in SIZES},
+    **{f"pickle outputs 94x8, {n} requests": outputs_dumps(LARGE, n) for n in SIZES},
+    **{f"unpickle and look up outputs 94x8, {n} requests": outputs_loads(LARGE, n) for n in SIZES},
+    **{f"prefill 8k 94x8, block {size}": prefill(Shape(94, 8, block_size=size), 8192) for size in (16, 64)},
+    **{
+        f"begin_step of a prefill 8k 94x8, block {size}": prefill(Shape(94, 8, block_size=size), 8192, True)
+        for size in (16, 64)
+    },
+    **{
+        f"prefix hit 8k 94x8, block {size}": prefix_hit(Shape(94, 8, block_size=size), 8192)
+        for size in (16, 64)
+    },
+    **{f"evicting put behind {n:,} referenced blocks": evicting_put(n) for n in (10_000, 100_000)},
+    **{f"whole decode step 94x8, {n} requests": whole_step(LARGE, n) for n in SIZES},
+}
