@@ -1,17 +1,18 @@
 """The calls of the protocol: one value per call an engine makes, at the granularity of the spec's transitions.
 
 A *trace* is a list of these calls with what each returned. The simulated engine produces the same calls from
-a scenario, so one vocabulary serves replay, judging and trace checking. The worker's calls join here.
+a scenario, so one vocabulary serves replay, judging and trace checking. ``apply`` is the spec's answer to a call.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import scheduler, wire
+from . import scheduler, wire, worker
 from .profiles import Profile
 from .scheduler import SchedulerState
-from .values import Outputs, RequestId, RequestView, Result
+from .values import Metadata, Outputs, Refusal, RequestId, RequestView, Result, StepOutput
+from .worker import Limits, Part, WorkerState
 
 
 class BuildConnectorMeta(NamedTuple):
@@ -49,7 +50,39 @@ class Unpack(NamedTuple):
     item_size: int
 
 
-Call = BuildConnectorMeta | TakeOutput | RequestFinished | Reset | Unpack
+class BeginStep(NamedTuple):
+    """``begin_step(metadata)`` of the worker, before the forward pass."""
+
+    metadata: Metadata
+
+
+Batch = tuple[tuple[RequestId, int, int], ...]
+"""Request, first position as it was scheduled, number of tokens, rejected drafts included."""
+
+
+class PrepareOutput(NamedTuple):
+    """``prepare_output(batch)`` of the worker, after the forward pass; its rows come with ``ProcessOutput``."""
+
+    batch: Batch
+
+
+class ProcessOutput(NamedTuple):
+    """``process_output(step)`` of the worker, for the oldest step in flight."""
+
+    parts: tuple[Part, ...]
+    """In the order of the batch. The rows are those that the forward pass had computed at ``PrepareOutput``."""
+    step: int = 0
+    """Its place among the steps in flight; only the oldest, 0, may be processed."""
+
+
+class Close(NamedTuple):
+    """``close()`` of the worker, at any moment; a fresh scheduler and worker connector take over."""
+
+
+SchedulerCall = BuildConnectorMeta | TakeOutput | RequestFinished | Reset | Unpack
+WorkerCall = BeginStep | PrepareOutput | ProcessOutput | Close
+Call = SchedulerCall | WorkerCall
+WORKER_CALLS = (BeginStep, PrepareOutput, ProcessOutput, Close)
 
 
 class Exchange(NamedTuple):
@@ -59,7 +92,32 @@ class Exchange(NamedTuple):
     result: Result
 
 
-def apply(profile: Profile, state: SchedulerState, call: Call) -> tuple[SchedulerState, Result]:
+class Halves(NamedTuple):
+    """The state of both connectors."""
+
+    scheduler: SchedulerState = scheduler.INITIAL
+    worker: WorkerState = worker.INITIAL
+
+
+def apply(profile: Profile, limits: Limits | None, state: Halves, call: Call) -> tuple[Halves, Result]:
+    """The spec's answer to one call: the next state and the result.
+
+    Args:
+        limits: the sizes of worker and store; None: there are none, and no call is theirs.
+    """
+    if isinstance(call, Close):
+        return Halves(), None
+    if isinstance(call, BeginStep | PrepareOutput | ProcessOutput):
+        assert limits is not None, "a call of a worker without limits"
+        after, result = apply_worker(limits, state.worker, call)
+        return Halves(state.scheduler, after), result
+    connector, result = apply_scheduler(profile, state.scheduler, call)
+    return Halves(connector, state.worker), result
+
+
+def apply_scheduler(
+    profile: Profile, state: SchedulerState, call: SchedulerCall
+) -> tuple[SchedulerState, Result]:
     """The spec's answer to one call: the next state of the scheduler connector and the result."""
     if isinstance(call, BuildConnectorMeta):
         scheduled = tuple(request_id for request_id, _ in call.scheduled)
@@ -71,3 +129,15 @@ def apply(profile: Profile, state: SchedulerState, call: Call) -> tuple[Schedule
     if isinstance(call, Reset):
         return scheduler.reset(state), None
     return state, wire.unpack(profile, call.data, call.item_size)
+
+
+def apply_worker(
+    limits: Limits, state: WorkerState, call: BeginStep | PrepareOutput | ProcessOutput
+) -> tuple[WorkerState, Result]:
+    """The spec's answer to one call: the next state of the worker connector and the result."""
+    if isinstance(call, BeginStep):
+        return worker.begin_step(limits, state, call.metadata)
+    if isinstance(call, PrepareOutput):
+        return worker.prepare_output(state, tuple(request_id for request_id, _, _ in call.batch))
+    state, outputs = worker.process_output(limits, state, call.parts, call.step)
+    return state, outputs if isinstance(outputs, Refusal) else StepOutput(outputs)

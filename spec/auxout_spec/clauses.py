@@ -2,7 +2,7 @@
 
 Refusals, cases, known findings, known-bad targets, failure messages and docs cite these ids. Ids are never
 reused. Their first part is the component: SCHED is the scheduler connector, WIRE what travels to the worker, WORK
-the worker connector, STORE its store, ROW what the engine gets in the end.
+the worker connector, STORE its store, ROW what the engine gets in the end, CHAN the way between the two.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Clause(NamedTuple):
 
     @property
     def component(self) -> str:
-        """``SCHED``, ``WIRE``, ``WORK``, ``STORE`` or ``ROW``."""
+        """``SCHED``, ``WIRE``, ``WORK``, ``STORE``, ``ROW`` or ``CHAN``."""
         return self.id.split("-")[0]
 
 
@@ -116,6 +116,7 @@ _CLAUSES = (
     # What it does with a step's rows.
     Clause("WORK-STEP-1", "MUST", "A prepared step is in flight until it is processed; steps are processed in launch order.", f"{_WORKER}.prepare_output"),
     Clause("WORK-STEP-2", "MUST", "A batch holds only requests that a step began with.", f"{_WORKER}.prepare_output"),
+    Clause("WORK-STEP-3", "MUST", "A prepared step keeps the rows that were computed for it, whatever later forward passes compute.", f"{_WORKER}.prepare_output"),
     Clause("WORK-CAPTURE-1", "MUST", "Rows of rejected drafts are dropped.", f"{_WORKER}.process_output"),
     Clause("WORK-CAPTURE-2", "MUST", "Capture never goes back behind what was captured.", f"{_WORKER}.process_output"),
     Clause("WORK-CAPTURE-3", "MUST", "Capture skips only positions that an earlier step had scheduled; the rows attach at the capture cursor.", f"{_WORKER}.process_output"),
@@ -125,18 +126,32 @@ _CLAUSES = (
     Clause("WORK-EMIT-1", "MUST", "A request that sampled is returned the rows from its emit cursor to the step's accepted end, each once.", f"{_WORKER}.process_output"),
     Clause("WORK-EMIT-2", "MUST", "Rows that the step itself computed come from it, others from stored blocks and the tail.", f"{_WORKER}.process_output"),
     Clause("WORK-EMIT-3", "MUST", "Rows to be returned are in the step, in the store or in the tail.", f"{_WORKER}.process_output"),
+    Clause("WORK-EMIT-4", "MUST", "Returned rows have the dtype and the row shape of the capture.", f"{_WORKER}.process_output"),
+    Clause("WORK-EMIT-5", "MUST", "Returned rows do not change afterwards.", "the engine may still hold them when the next step is processed"),
+    Clause("WORK-EMIT-6", "MUST", "A step's output survives pickling: the engine's process reads what the worker returned.", f"{_ENGINE} executor message queue"),
     Clause("WORK-TEAR-1", "MUST", "A request that ended is torn down when its last step in flight was processed, its keys released last first.", f"{_WORKER}.process_output"),
     Clause("WORK-TEAR-2", "MUST", "After its terminal event and its last step the worker keeps nothing of a request.", f"{_WORKER}.process_output"),
+    Clause("WORK-CLOSE-1", "MUST", "The worker closes at any moment, steps in flight included, and closing it again does nothing.", f"{_WORKER}.close"),
+    # How the worker refuses.
+    Clause("WORK-ACCEPT-1", "MUST", "An allowed call of the worker is not refused, where no other clause is about it.", "what the engine may do, it may do"),
+    Clause("WORK-REFUSE-1", "MUST", "A refusal is an AssertionError or a ValueError, or a RuntimeError where the store fails, not whatever breaks first.", "callers of the original catch these"),
+    Clause("WORK-REFUSE-2", "MUST", "A refused begin_step leaves worker and store as they were.", "rejection is atomic"),
+    Clause("WORK-REFUSE-3", "MUST", "A refused process_output leaves worker and store as they were.", "rejection is atomic"),
+    Clause("WORK-REFUSE-4", "MUST", "The worker's refusals work under python -O.", "rejection is atomic"),
     # The store.
     Clause("STORE-PUT-1", "MUST", "An object is written once; writing its key again keeps the first rows.", "vLLM 0.31.0 store"),
     Clause("STORE-PUT-2", "MUST", "The store never holds more objects than it may.", "vLLM 0.31.0 store"),
     Clause("STORE-PUT-3", "MUST", "The oldest unreferenced objects make room, none of the batch; a batch that cannot fit leaves the store as it was.", "vLLM 0.31.0 store"),
     Clause("STORE-PUT-4", "MUST", "A key is released as often as it was retained, not more.", "vLLM 0.31.0 store"),
     Clause("STORE-READ-1", "MUST", "Reading a block that is not stored fails; no other rows take its place.", "vLLM 0.31.0 store"),
+    Clause("STORE-READ-2", "MUST", "Rows of another generation are never read.", "a weight update changes the rows of every token"),
     Clause("STORE-REF-1", "MUST", "The store's references are those of the requests that live in the worker.", "vLLM 0.31.0 store"),
     # What the engine gets in the end.
     Clause("ROW-EXACT-1", "MUST", "A row returned for a position is of a computation of the tokens behind the request's KV there, in the same generation.", "what a trainer replays"),
     Clause("ROW-EXACT-2", "MUST", "A row returned for a position is of a computation of the request's own token prefix.", "what a trainer replays"),
+    # What a trace of both halves shows of the way between them.
+    Clause("CHAN-META-1", "MUST", "The worker begins its steps with the metadata that the scheduler connector built, each once and in order.", f"{_ENGINE} schedule, executor message queue"),
+    Clause("CHAN-OUT-1", "MUST", "The output taken for a request is what the worker returned for it in the step processed last.", f"{_ENGINE} update_from_output"),
 )
 # fmt: on
 
@@ -146,6 +161,8 @@ CLAUSES: dict[str, Clause] = {clause.id: clause for clause in _CLAUSES}
 
 SCHEDULER = ("SCHED", "WIRE")
 """The components that a scheduler connector answers for."""
+WORKER = ("WORK", "STORE", "ROW")
+"""The components that a worker connector answers for."""
 
 
 def in_profile(profile: str, components: tuple[str, ...] = SCHEDULER) -> tuple[Clause, ...]:

@@ -33,6 +33,18 @@ class Deviation(str, Enum):
     """Packed data that is not a multiple of the item size ends in a shorter hash (WIRE-HASH-3)."""
     ASSERT_ONLY = "assert-only"
     """Refusals are assert statements and vanish under ``python -O`` (SCHED-REFUSE-6)."""
+    WORKER_NOT_ATOMIC = "worker-not-atomic"
+    """A refused begin_step has changed the worker (WORK-REFUSE-2); nothing after a refusal can be judged."""
+    WORKER_STEP_LOST = "worker-step-lost"
+    """A refused process_output has taken its step out of flight (WORK-REFUSE-3)."""
+    UNKNOWN_REQUEST_CRASHES = "unknown-request-crashes"
+    """Metadata that names a request which the worker does not know raises KeyError (WORK-REFUSE-1)."""
+    ANY_STEP_ORDER = "any-step-order"
+    """A step that is not the oldest in flight is processed (WORK-STEP-1)."""
+    LAST_OF_STEP_KEPT = "last-of-step-kept"
+    """Of two requests that compute a block in one step, the last one's rows are stored (STORE-PUT-1)."""
+    WORKER_ASSERT_ONLY = "worker-assert-only"
+    """The worker's refusals are assert statements and vanish under ``python -O`` (WORK-REFUSE-4)."""
 
 
 class Profile(NamedTuple):

@@ -15,13 +15,14 @@ Numbers are tokens. A field that is absent has the default of ``engine/events.py
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, get_args
 
 from .calls import Exchange
 from .engine import events as ev
 from .engine.state import EngineConfig, EngineState, initial
 from .engine.step import step
 from .profiles import PROFILES, Profile
+from .worker import Limits
 
 FORMAT = "scenario/1"
 
@@ -37,6 +38,8 @@ class Scenario(NamedTuple):
     name: str = ""
     clause: str = ""
     """The clause it is about; empty: none in particular."""
+    store: int = 0
+    """Objects that the worker's store may hold; 0: it is about the scheduler connector alone."""
 
 
 class Malformed(ValueError):
@@ -60,13 +63,20 @@ VERBS: dict[str, tuple[type[Any], str, dict[str, type]]] = {
     "reset": (ev.Reset, "running", {"weights": bool, "kept": bool}),
     "chunk": (ev.Chunk, "request", {"tokens": int, "start": int, "max_tokens": int}),
     "end": (ev.End, "request", {}),
+    "close": (ev.Close, "restart", {}),
     "tamper": (ev.Tamper, "kind", {"request": str, "amount": int}),
     "unpack": (ev.Unpack, "data", {"item_size": int}),
 }
 """The events: verb -> its class, the field that stands under the verb, and the JSON types of the others."""
-SUBJECT_TYPES: dict[str, type] = {"tokens": dict, "sampled": dict, "on": bool, "running": bool}
+SUBJECT_TYPES: dict[str, type] = {
+    "tokens": dict,
+    "sampled": dict,
+    "on": bool,
+    "running": bool,
+    "restart": bool,
+}
 """JSON types of the fields that stand under a verb; the others are text."""
-_KINDS = ("no_output", "no_entry", "cut_rows", "shift_start", "shrink_hashes", "replace_hash", "mix_lengths")
+_KINDS: tuple[str, ...] = get_args(ev.TamperKind)
 
 
 def dump(scenario: Scenario, indent: bool = True) -> str:
@@ -76,6 +86,8 @@ def dump(scenario: Scenario, indent: bool = True) -> str:
         if getattr(scenario, field):
             head[field] = getattr(scenario, field)
     head |= {"block_size": scenario.block_size, "depth": scenario.depth}
+    if scenario.store:
+        head["store"] = scenario.store
     events = [event_to_json(event) for event in scenario.events]
     if not indent:
         return json.dumps({**head, "events": events}, separators=(",", ":"))
@@ -103,6 +115,7 @@ def load(text: str) -> Scenario:
         "events": list,
         "block_size": int,
         "depth": int,
+        "store": int,
         "profile": str,
         "name": str,
         "clause": str,
@@ -148,7 +161,8 @@ def event_from_json(data: Any, where: str = "event") -> ev.Event:
 
 def config_of(scenario: Scenario, profile: Profile) -> EngineConfig:
     """The simulated engine a scenario runs in, under one profile."""
-    return EngineConfig(profile, scenario.block_size, scenario.depth)
+    limits = Limits(scenario.block_size, scenario.store, profile.deviations) if scenario.store else None
+    return EngineConfig(profile, scenario.block_size, scenario.depth, limits=limits)
 
 
 def run(scenario: Scenario, profile: Profile | None = None) -> list[tuple[EngineState, tuple[Exchange, ...]]]:
@@ -174,6 +188,8 @@ def _checked(fields: dict[str, Any]) -> Scenario:
     for field in ("block_size", "depth"):
         if fields.get(field, 1) < 1:
             raise Malformed(f"{field} is at least 1")
+    if fields.get("store", 0) < 0:
+        raise Malformed("store is at least 0")
     return Scenario(
         tuple(event_from_json(event, f"event {number}") for number, event in enumerate(events, 1)),
         fields.get("block_size", 2),
@@ -181,6 +197,7 @@ def _checked(fields: dict[str, Any]) -> Scenario:
         profile,
         fields.get("name", ""),
         fields.get("clause", ""),
+        fields.get("store", 0),
     )
 
 

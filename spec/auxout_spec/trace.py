@@ -9,7 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from .calls import BuildConnectorMeta, Call, Exchange, RequestFinished, Reset, TakeOutput, Unpack
+from .calls import (
+    BeginStep,
+    BuildConnectorMeta,
+    Call,
+    Close,
+    Exchange,
+    PrepareOutput,
+    ProcessOutput,
+    RequestFinished,
+    Reset,
+    TakeOutput,
+    Unpack,
+    WorkerCall,
+)
 from .values import (
     Hashes,
     Metadata,
@@ -20,7 +33,9 @@ from .values import (
     Result,
     Row,
     Rows,
+    StepOutput,
 )
+from .worker import Part
 
 Json = Any
 
@@ -38,7 +53,20 @@ def call_to_json(call: Call) -> dict[str, Json]:
         return {"call": "request_finished", "request": request, "preempted": call.preempted}
     if isinstance(call, Reset):
         return {"call": "reset"}
-    return {"call": "unpack", "data": call.data.hex(), "item_size": call.item_size}
+    if isinstance(call, Unpack):
+        return {"call": "unpack", "data": call.data.hex(), "item_size": call.item_size}
+    return _worker_call_to_json(call)
+
+
+def _worker_call_to_json(call: WorkerCall) -> dict[str, Json]:
+    if isinstance(call, BeginStep):
+        return {"call": "begin_step", "metadata": result_to_json(call.metadata)}
+    if isinstance(call, PrepareOutput):
+        return {"call": "prepare_output", "batch": [list(part) for part in call.batch]}
+    if isinstance(call, ProcessOutput):
+        parts = [{**part._asdict(), "rows": [_row_to_json(row) for row in part.rows]} for part in call.parts]
+        return {"call": "process_output", "step": call.step, "parts": parts}
+    return {"call": "close"}
 
 
 def call_from_json(data: dict[str, Json]) -> Call:
@@ -60,6 +88,18 @@ def call_from_json(data: dict[str, Json]) -> Call:
         return Reset()
     if name == "unpack":
         return Unpack(bytes.fromhex(data["data"]), data["item_size"])
+    return _worker_call_from_json(name, data)
+
+
+def _worker_call_from_json(name: str, data: dict[str, Json]) -> WorkerCall:
+    if name == "begin_step":
+        return BeginStep(_metadata_from_json(data["metadata"]))
+    if name == "prepare_output":
+        return PrepareOutput(tuple((request, start, count) for request, start, count in data["batch"]))
+    if name == "process_output":
+        return ProcessOutput(tuple(map(_part_from_json, data["parts"])), data["step"])
+    if name == "close":
+        return Close()
     raise ValueError(f"unknown call {name!r}")
 
 
@@ -75,6 +115,8 @@ def result_to_json(result: Result) -> Json:
         }
     if isinstance(result, Rows):
         return {"rows": [_row_to_json(row) for row in result.rows]}
+    if isinstance(result, StepOutput):
+        return {"outputs": _outputs_to_json(result.outputs)}
     if isinstance(result, Hashes):
         return {"hashes": [block_hash.hex() for block_hash in result.hashes]}
     if isinstance(result, Refusal):
@@ -91,15 +133,11 @@ def result_from_json(data: Json) -> Result:
     if data is None:
         return None
     if "generation" in data:
-        return Metadata(
-            data["generation"],
-            tuple(data["requests"].items()),
-            _hashes_from_json(data["block_hashes"]),
-            tuple(data["finished_requests"]),
-            _hashes_from_json(data["finished_block_hashes"]),
-        )
+        return _metadata_from_json(data)
     if "rows" in data:
         return Rows(tuple(Row(*row) for row in data["rows"]))
+    if "outputs" in data:
+        return StepOutput(_outputs_from_json(data["outputs"]))
     if "hashes" in data:
         return Hashes(tuple(bytes.fromhex(text) for text in data["hashes"]))
     return Refusal(data["refused"], data["message"])
@@ -125,6 +163,21 @@ def _view_from_json(data: dict[str, Json]) -> RequestView:
     hashes = tuple(bytes.fromhex(text) for text in data["block_hashes"])
     fields: dict[str, Json] = {**data, "block_hashes": hashes}
     return RequestView(**fields)
+
+
+def _part_from_json(data: dict[str, Json]) -> Part:
+    fields: dict[str, Json] = {**data, "rows": tuple(Row(*row) for row in data["rows"])}
+    return Part(**fields)
+
+
+def _metadata_from_json(data: dict[str, Json]) -> Metadata:
+    return Metadata(
+        data["generation"],
+        tuple(data["requests"].items()),
+        _hashes_from_json(data["block_hashes"]),
+        tuple(data["finished_requests"]),
+        _hashes_from_json(data["finished_block_hashes"]),
+    )
 
 
 def _row_to_json(row: Row) -> list[Json]:

@@ -88,11 +88,17 @@ class Rows(NamedTuple):
     rows: tuple[Row, ...]
 
 
+class StepOutput(NamedTuple):
+    """What a worker returned for one step."""
+
+    outputs: Outputs
+
+
 class Hashes(NamedTuple):
     """The hashes that a packed wire value iterates to."""
 
     hashes: tuple[BlockHash, ...]
 
 
-Result = Metadata | Rows | Hashes | Refusal | None
+Result = Metadata | Rows | StepOutput | Hashes | Refusal | None
 """What a connector call gives back, a refusal included."""

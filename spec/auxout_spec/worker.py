@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from . import kernel, store
+from .profiles import Deviation
 from .store import Block, Key, StoreState
 from .values import BlockHash, Metadata, Outputs, Refusal, RequestId, RequestOutput, Row
 
@@ -69,6 +70,8 @@ class Limits(NamedTuple):
     """Tokens per hash block."""
     capacity: int
     """Objects that the store may hold."""
+    deviations: frozenset[Deviation] = frozenset()
+    """In which ways a release departs from the rules."""
 
 
 INITIAL = WorkerState()
@@ -76,7 +79,7 @@ _Requests = dict[RequestId, WorkerRequest]
 
 
 def begin_step(limits: Limits, state: WorkerState, metadata: Metadata) -> tuple[WorkerState, Refusal | None]:
-    """Take in one step's metadata, before its forward pass (WORK-BEGIN-1 to WORK-BEGIN-4).
+    """Take in one step's metadata, before its forward pass (WORK-BEGIN-1 to WORK-BEGIN-5).
 
     A refusal leaves the state as it was.
     """
@@ -110,30 +113,42 @@ def _namespace(state: WorkerState, generation: int) -> tuple[_Requests, list[Key
     return {}, [key for request in requests.values() for key in _keys_backwards(state.generation, request)]
 
 
-def prepare_output(state: WorkerState, request_ids: tuple[RequestId, ...]) -> WorkerState:
+def prepare_output(
+    state: WorkerState, request_ids: tuple[RequestId, ...]
+) -> tuple[WorkerState, Refusal | None]:
     """Take the step's snapshot; it is in flight until it is processed (WORK-STEP-1)."""
     requests: _Requests = dict(state.requests)
     for request_id in request_ids:
-        request = requests[request_id]
+        request = requests.get(request_id)
+        if request is None:
+            return state, Refusal("WORK-STEP-2", f"{request_id} is in the batch, but no step began with it")
         requests[request_id] = request._replace(num_in_flight=request.num_in_flight + 1)
-    return state._replace(requests=_sorted(requests), in_flight=(*state.in_flight, request_ids))
+    return state._replace(requests=_sorted(requests), in_flight=(*state.in_flight, request_ids)), None
 
 
 def process_output(
-    limits: Limits, state: WorkerState, parts: tuple[Part, ...]
+    limits: Limits, state: WorkerState, parts: tuple[Part, ...], step: int = 0
 ) -> tuple[WorkerState, Outputs | Refusal]:
-    """Store the oldest step's rows, then return what its requests are due (WORK-EMIT-1).
+    """Store the oldest step's rows, then return what its requests are due (WORK-STEP-1, WORK-EMIT-1).
 
     The whole step is published before anything is returned, since a request may read what another has just
     written. A refusal leaves the state as it was.
+
+    Args:
+        step: the step's place among those in flight.
     """
     requests: _Requests = dict(state.requests)
+    names = sorted(part.request_id for part in parts)
+    if step or not state.in_flight or sorted(state.in_flight[0]) != names:
+        return state, Refusal("WORK-STEP-1", f"the step of {', '.join(names)} is not the oldest in flight")
     for part in parts:
         captured = _capture(limits, requests[part.request_id], part)
         if isinstance(captured, Refusal):
             return state, captured
         requests[part.request_id] = captured
     objects = _publish(state.generation, requests, [part.request_id for part in parts])
+    if Deviation.LAST_OF_STEP_KEPT in limits.deviations:
+        objects = tuple(dict(objects).items())
     held = store.put(state.store, limits.capacity, objects)
     if isinstance(held, Refusal):
         return state, held
@@ -156,14 +171,13 @@ def _unacceptable(state: WorkerState, metadata: Metadata) -> Refusal | None:
         return Refusal("WORK-BEGIN-1", f"{', '.join(sorted(both))} runs and ends in one step")
     if metadata.generation < state.generation:
         return Refusal("WORK-BEGIN-2", f"generation {metadata.generation} follows {state.generation}")
-    if metadata.generation > state.generation:
-        in_flight = len(state.in_flight)
-        return (
-            Refusal("WORK-BEGIN-3", f"a generation starts with {in_flight} steps in flight")
-            if in_flight
-            else None
-        )
-    known = dict(state.requests)
+    if metadata.generation > state.generation and state.in_flight:
+        return Refusal("WORK-BEGIN-3", f"a generation starts with {len(state.in_flight)} steps in flight")
+    known = dict(state.requests) if metadata.generation == state.generation else {}
+    running = known.keys() | {name for name, _ in metadata.requests}
+    for name in (*dict(metadata.block_hashes), *metadata.finished_requests):
+        if name not in running:
+            return Refusal("WORK-BEGIN-5", f"{name} gets hashes or ends, but no step began with it")
     for request_id, emit_start in metadata.requests:
         request = known.get(request_id)
         if request is not None and not request.num_in_flight and emit_start > request.emit_cursor:
@@ -174,15 +188,12 @@ def _unacceptable(state: WorkerState, metadata: Metadata) -> Refusal | None:
 
 
 def _capture(limits: Limits, request: WorkerRequest, part: Part) -> WorkerRequest | Refusal:
-    """Append a part's accepted rows at the capture cursor (WORK-CAPTURE-1 to WORK-CAPTURE-4)."""
-    name, start = part.request_id, part.token_start
+    """Append a part's accepted rows at the capture cursor (WORK-CAPTURE-1 to WORK-CAPTURE-5)."""
+    start = part.token_start
     cursor = request.capture_cursor if request.capture_cursor >= 0 else start
-    if start < cursor:
-        return Refusal("WORK-CAPTURE-2", f"{name}: capture goes back from {cursor} to {start}")
-    if start > cursor >= request.scheduled_cursor:
-        return Refusal("WORK-CAPTURE-3", f"{name}: capture skips [{cursor}, {start})")
-    if not request.tail and cursor % limits.block_size:
-        return Refusal("WORK-CAPTURE-4", f"{name}: capture starts at {cursor}, inside a block")
+    refusal = _unattachable(limits, request, part, cursor)
+    if refusal is not None:
+        return refusal
     accepted = part.rows[: len(part.rows) - part.num_rejected]
     rows = request.tail + accepted
     first = cursor - len(request.tail)
@@ -200,6 +211,20 @@ def _capture(limits: Limits, request: WorkerRequest, part: Part) -> WorkerReques
         capture_cursor=cursor + len(accepted),
         scheduled_cursor=start + len(part.rows),
     )
+
+
+def _unattachable(limits: Limits, request: WorkerRequest, part: Part, cursor: int) -> Refusal | None:
+    """Why a part's rows cannot be appended at the capture cursor."""
+    name, start = part.request_id, part.token_start
+    if not 0 <= part.num_rejected <= len(part.rows) or not part.rows:
+        return Refusal("WORK-CAPTURE-5", f"{name}: {part.num_rejected} of {len(part.rows)} rows are rejected")
+    if start < cursor:
+        return Refusal("WORK-CAPTURE-2", f"{name}: capture goes back from {cursor} to {start}")
+    if start > cursor >= request.scheduled_cursor:
+        return Refusal("WORK-CAPTURE-3", f"{name}: capture skips [{cursor}, {start})")
+    if not request.tail and cursor % limits.block_size:
+        return Refusal("WORK-CAPTURE-4", f"{name}: capture starts at {cursor}, inside a block")
+    return None
 
 
 def _publish(

@@ -16,6 +16,7 @@ from auxout_spec import trace
 from . import isolation, observation
 from .session import Session
 from .targets.adapter import TargetError
+from .targets.drivers import Sizes
 from .targets.loading import LoadSpec, load
 
 
@@ -28,17 +29,17 @@ def main(argv: list[str]) -> int:
         if spec.isolated:
             isolation.limit()
         adapter = load(spec)
-        adapter.scheduler("")
+        session = Session(adapter, "", Sizes(1, 1, 1))
     except BaseException as error:
         known = isinstance(error, TargetError)
         _answer(answers, {"broken": str(error) if known else f"{type(error).__name__}: {error}"})
         return 1
-    _answer(answers, {"loaded": True})
-    session = Session(adapter, "")
+    _answer(answers, {"loaded": adapter.offer._asdict()})
     for line in sys.stdin:
         request = json.loads(line)
         if "new" in request:
-            session = Session(adapter, request["new"])
+            session.close()
+            session = Session(adapter, request["new"], request["sizes"] and Sizes(*request["sizes"]))
             continue
         seen = session.call(trace.call_from_json(request))
         _answer(answers, observation.to_json(seen))

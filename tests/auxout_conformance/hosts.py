@@ -24,7 +24,8 @@ from . import isolation, observation
 from .observation import Observation
 from .session import Session
 from .targets import Target
-from .targets.adapter import TargetError
+from .targets.adapter import Offer, TargetError
+from .targets.drivers import Sizes
 from .targets.loading import load
 
 LOAD_SECONDS = 60.0
@@ -64,8 +65,11 @@ class Hung(TargetBroken):
 class Host(Protocol):
     """Runs sessions of one target."""
 
-    def new(self, profile: str) -> None:
-        """Start over with a fresh connector."""
+    offer: Offer
+    """Which halves the target has."""
+
+    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+        """Start over with fresh connectors; without sizes the worker takes no part."""
         ...
 
     def call(self, call: Call) -> Observation:
@@ -93,10 +97,12 @@ class InProcess:
             self._adapter = load(target.spec)
         except (TargetError, ImportError) as error:
             raise DoesNotLoad(f"{target.name} does not load: {error}") from None
+        self.offer = self._adapter.offer
         self._session: Session | None = None
 
-    def new(self, profile: str) -> None:
-        self._session = Session(self._adapter, profile)
+    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+        self.close()
+        self._session = Session(self._adapter, profile, sizes)
 
     def call(self, call: Call) -> Observation:
         if self._session is None:
@@ -108,6 +114,8 @@ class InProcess:
         return ""
 
     def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
         self._session = None
 
 
@@ -146,13 +154,14 @@ class Child:
             answer = self._read(LOAD_SECONDS, "loading")
             if "broken" in answer:
                 raise DoesNotLoad(f"{target.name} does not load: {answer['broken']}", self.said())
+            self.offer = _offer(target.name, answer)
         except BaseException:
             # Nobody else knows the process yet.
             self.close()
             raise
 
-    def new(self, profile: str) -> None:
-        self._write({"new": profile})
+    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+        self._write({"new": profile, "sizes": sizes and list(sizes)})
 
     def call(self, call: Call) -> Observation:
         data = trace.call_to_json(call)
@@ -248,6 +257,13 @@ class Child:
         self.close()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         return f"{self._name} crashed {when} ({how}){said}"
+
+
+def _offer(name: str, answer: dict[str, Any]) -> Offer:
+    try:
+        return Offer(**answer["loaded"])
+    except (KeyError, TypeError):
+        raise TargetBroken(f"{name} answered loading with something unreadable") from None
 
 
 def open_host(target: Target) -> Host:

@@ -30,7 +30,8 @@ class Finding:
     release: str
     """The vLLM version that has it."""
     clause: str
-    deviation: Deviation
+    deviation: Deviation | None
+    """None: the connectors do what they must, and it ends the engine; a finding in the whole design."""
     sentence: str
     scenario: Scenario
 
@@ -56,7 +57,8 @@ def findings_under(profile: str) -> tuple[Finding, ...]:
 def deviations_of(ids: Iterable[str]) -> frozenset[Deviation]:
     """The deviations behind some findings, by their ids."""
     wanted = set(ids)
-    return frozenset(finding.deviation for finding in all_findings() if finding.id in wanted)
+    named = (finding.deviation for finding in all_findings() if finding.id in wanted)
+    return frozenset(deviation for deviation in named if deviation is not None)
 
 
 def _read(text: str) -> list[Finding]:
@@ -75,7 +77,7 @@ def _read(text: str) -> list[Finding]:
                 entry["id"],
                 data["release"],
                 entry["clause"],
-                Deviation(entry["deviation"]),
+                Deviation(entry["deviation"]) if "deviation" in entry else None,
                 entry["sentence"],
                 scenario,
             )

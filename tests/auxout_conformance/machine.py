@@ -20,8 +20,8 @@ from auxout_spec.engine import (
     Abort,
     Add,
     Chunk,
+    Close,
     End,
-    EngineConfig,
     EngineRequest,
     Event,
     Evict,
@@ -39,8 +39,9 @@ from auxout_spec.engine import (
 from auxout_spec.engine.events import TamperKind
 from auxout_spec.engine.landing import delivers
 from auxout_spec.engine.options import admissible, launchable, most_tokens, runs_on_load, takes_drafts
+from auxout_spec.engine.tampering import METADATA_KINDS, REPORT_KINDS
 from auxout_spec.profiles import Profile
-from auxout_spec.scenario import Scenario
+from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.scheduler import NOTHING_SENT
 
 from .hosts import TargetBroken
@@ -51,6 +52,8 @@ STEPS = 40
 """Events per example; the rarest faults need about twenty."""
 NAMES = ("A", "B", "C")
 TEXTS = ("", "T")
+STORES = st.sampled_from((64, 64, 8, 4))
+"""Objects that the store may hold; few enough now and then that some must go, or do not fit."""
 PROMPT_STARTS = st.sampled_from((0, 0, 1, 3, 6, 12))
 SESSION = CHUNKED = EXTERNAL = st.sampled_from((False, False, True))
 CUTS = st.sampled_from((0, 0, 0, 0, 1, 2))
@@ -58,7 +61,8 @@ STOPS = st.sampled_from((False, False, False, True))
 OUTPUT_TAMPERS: tuple[TamperKind, ...] = ("no_output", "no_entry", "cut_rows", "shift_start")
 HASH_TAMPERS: tuple[TamperKind, ...] = ("shrink_hashes", "mix_lengths", "replace_hash")
 DISRUPTIONS = (
-    "abort", "preempt", "evict", "load", "reset", "pause_and_reset", "end", "tamper_output", "tamper_hashes", "unpack"
+    "abort", "preempt", "evict", "load", "reset", "pause_and_reset", "end", "close",
+    "tamper_output", "tamper_hashes", "tamper_metadata", "tamper_report", "unpack",
 )  # fmt: skip
 """Kinds of events that an example may do without."""
 
@@ -95,16 +99,21 @@ class EngineMachine(RuleBasedStateMachine):
     kind: type[Play] = Play
     tally: Tally
     on_example: Callable[[], None]
+    with_worker: bool = False
+    """The engine drives a worker too."""
 
     @initialize(
         block_size=st.sampled_from((1, 2, 4)),
         depth=st.sampled_from((1, 2, 3)),
         without=st.frozensets(st.sampled_from(DISRUPTIONS)),
+        store=STORES,
     )
-    def start(self, block_size: int, depth: int, without: frozenset[str]) -> None:
+    def start(self, block_size: int, depth: int, without: frozenset[str], store: int) -> None:
         """Choose the engine, and which disruptions leave this example alone, so that some of it runs undisturbed."""
         self.without = without
-        self.play = self.kind.start(self.host, EngineConfig(self.profile, block_size, depth))
+        engine = Scenario((), block_size, depth, self.profile.name, store=store if self.with_worker else 0)
+        self.engine = engine
+        self.play = self.kind.start(self.host, config_of(engine, self.profile))
         self.events: list[Event] = []
         self.over = False
 
@@ -123,6 +132,7 @@ class EngineMachine(RuleBasedStateMachine):
             raise Ended from None
         self.events.append(event)
         if failure is None:
+            self.over = self.play.over
             return
         self.over = True
         if failure.clause not in self.ignored:
@@ -130,8 +140,7 @@ class EngineMachine(RuleBasedStateMachine):
             raise Ended
 
     def _scenario(self, *more: Event) -> Scenario:
-        config = self.play.config
-        return Scenario((*self.events, *more), config.block_size, config.depth, self.profile.name)
+        return self.engine._replace(events=(*self.events, *more))
 
     def teardown(self) -> None:
         if hasattr(self, "play"):
@@ -338,6 +347,25 @@ class EngineMachine(RuleBasedStateMachine):
         else:
             self.launch(data) if self.launchable else self.launch_nothing(data)
 
+    def tamper_metadata(self, data: st.DataObject) -> None:
+        """Corrupt what the worker is sent, on its way."""
+        kind = data.draw(st.sampled_from(METADATA_KINDS), label="kind")
+        name = _one_of(data, self.launchable or self.requests)
+        self.apply(Tamper(kind, name, data.draw(st.integers(1, 9), label="amount")))
+        self.launch(data) if self.launchable else self.launch_nothing(data)
+
+    def tamper_report(self, data: st.DataObject) -> None:
+        """Corrupt what the worker is told of a step."""
+        kind = data.draw(st.sampled_from(REPORT_KINDS), label="kind")
+        known = [e.request_id for e in self.play.state.in_flight[0].entries]
+        here = [name for name in known if self.play.state.request(name) is not None]
+        if here:
+            self.apply(Tamper(kind, data.draw(st.sampled_from(here), label="request"), 1))
+            self.land(data)
+
+    def close(self, data: st.DataObject) -> None:
+        self.apply(Close())
+
     def unpack(self, data: st.DataObject) -> None:
         size = data.draw(st.sampled_from((-4, 0, 1, 4, 32)), label="item size")
         count = data.draw(st.integers(0, 3)) * abs(size) + data.draw(st.sampled_from((0, 0, 1, 3)))
@@ -364,6 +392,9 @@ WEIGHTS = {
     "end": 1,
     "tamper_output": 2,
     "tamper_hashes": 2,
+    "tamper_metadata": 2,
+    "tamper_report": 1,
+    "close": 1,
     "unpack": 1,
 }
 """How often each kind of event is drawn, against the others that are possible."""
@@ -383,6 +414,9 @@ POSSIBLE: dict[str, Callable[[EngineMachine], bool]] = {
     "end": lambda self: bool(self.sessions),
     "tamper_output": lambda self: bool(self.play.state.in_flight),
     "tamper_hashes": lambda self: any(request.block_hashes for request in self.requests),
+    "tamper_metadata": lambda self: self.with_worker and bool(self.requests),
+    "tamper_report": lambda self: self.with_worker and bool(self.play.state.in_flight),
+    "close": lambda self: self.with_worker,
     "unpack": lambda self: True,
 }
 """When each kind of event may be drawn."""
@@ -398,6 +432,7 @@ def search(
     tally: Tally,
     on_example: Callable[[], None] = lambda: None,
     kind: type[Play] = Play,
+    with_worker: bool = False,
 ) -> Found | None:
     """Run random scenarios until one fails; None if none does or the target broke (``tally.broken``).
 
@@ -407,6 +442,7 @@ def search(
         ignored: clauses whose failures are known already.
         tally: counts what was run.
         kind: how answers are judged.
+        with_worker: drive the worker too.
     """
     machine = type(
         "Machine",
@@ -418,6 +454,7 @@ def search(
             "kind": kind,
             "tally": tally,
             "on_example": staticmethod(on_example),
+            "with_worker": with_worker,
         },
     )
     chosen = settings(

@@ -6,6 +6,7 @@ properties, hash lists grow in place, and the same request object is passed from
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +14,16 @@ from typing import Any
 import numpy as np
 
 from auxout_spec.calls import BuildConnectorMeta
-from auxout_spec.values import Outputs, RequestView, Row
+from auxout_spec.values import BlockHash, Metadata, Outputs, RequestView, Row
 
 ROW_SHAPE = (2, 2)
 """``(num_layers, top_k)`` of the rows that the suite makes."""
 ROW_DTYPE = np.dtype(np.uint16)
+NUM_EXPERTS = 2048
+"""More than any id in a row; it makes the rows of a worker ``ROW_DTYPE``."""
 UNKNOWN_ROW = Row("<no such row>", -1, -1, -1)
+LATER_ROW = Row("<a later forward pass>", -1, -1, -1)
+"""What the next forward pass leaves where a step's rows were."""
 
 
 class EngineRequest:
@@ -72,6 +77,50 @@ class RequestOutput:
     """``(num_rows, num_layers, top_k)``."""
 
 
+@dataclass
+class PackedHashes:
+    """Block hashes as they travel: the shape of ``PackedBlockHashes``."""
+
+    data: bytes
+    item_size: int
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (self.data[at : at + self.item_size] for at in range(0, len(self.data), self.item_size))
+
+
+@dataclass
+class StepMetadata:
+    """One step's metadata as it reaches a worker: the shape of ``AuxOutputConnectorMetadata``."""
+
+    generation: int
+    requests: dict[str, int]
+    block_hashes: dict[str, PackedHashes]
+    finished_requests: tuple[str, ...]
+    finished_block_hashes: dict[str, PackedHashes]
+
+    @classmethod
+    def of(cls, metadata: Metadata) -> StepMetadata:
+        """The object that says what the spec's value says."""
+        return cls(
+            metadata.generation,
+            dict(metadata.requests),
+            _packed(metadata.block_hashes),
+            metadata.finished_requests,
+            _packed(metadata.finished_block_hashes),
+        )
+
+
+def _packed(entries: tuple[tuple[str, tuple[BlockHash, ...]], ...]) -> dict[str, PackedHashes]:
+    return {
+        name: PackedHashes(b"".join(hashes), len(hashes[0]) if hashes else 32) for name, hashes in entries
+    }
+
+
+def later_rows(count: int) -> np.ndarray[Any, Any]:
+    """What a later forward pass leaves in the capture buffer: rows that decode to ``LATER_ROW``."""
+    return np.broadcast_to(np.array(((0, 1), (0, 1)), ROW_DTYPE), (count, *ROW_SHAPE))
+
+
 class Requests:
     """The engine's request objects; an id that ended gets a new object when it comes back."""
 
@@ -98,11 +147,27 @@ class Requests:
 
 
 class RowCodec:
-    """Turns the spec's row values into arrays of expert ids and back; one array value per row value."""
+    """Turns the spec's row values into arrays of expert ids and back; one array value per row value.
+
+    Rows of a forward pass are ``reserve``d when it runs. Which positions they were computed for depends on
+    drafts that the steps before it may still lose, so their values are given afterwards, with ``bind``.
+    """
 
     def __init__(self) -> None:
         self._codes: dict[Row, int] = {}
         self._rows: list[Row] = []
+
+    def reserve(self, count: int) -> tuple[int, np.ndarray[Any, Any]]:
+        """Arrays for ``count`` rows of which nothing is known yet, and the number of the first."""
+        first = len(self._rows)
+        self._rows += [LATER_ROW] * count
+        return first, np.array([_array(code) for code in range(first, first + count)], ROW_DTYPE)
+
+    def bind(self, first: int, rows: Sequence[Row]) -> None:
+        """Say what the reserved rows from number ``first`` on are."""
+        for code, row in enumerate(rows, first):
+            self._rows[code] = row
+            self._codes.setdefault(row, code)
 
     def outputs(self, outputs: Outputs | None) -> dict[str, RequestOutput] | None:
         """A step's worker output as the engine hands it over."""
@@ -117,10 +182,10 @@ class RowCodec:
         """An array ``(len(rows), 2, 2)`` of uint16 expert ids above 255, so a narrowed copy shows."""
         array = np.empty((len(rows), *ROW_SHAPE), ROW_DTYPE)
         for index, row in enumerate(rows):
-            code = self._codes.setdefault(row, len(self._codes))
+            code = self._codes.setdefault(row, len(self._rows))
             if code == len(self._rows):
                 self._rows.append(row)
-            array[index] = ((256 + code % 256, 512 + code // 256), (1024, 1024 + code % 7))
+            array[index] = _array(code)
         return array
 
     def decode(self, array: np.ndarray[Any, Any]) -> tuple[Row, ...]:
@@ -132,6 +197,13 @@ class RowCodec:
     def _decode_one(self, row: np.ndarray[Any, Any]) -> Row:
         if row.shape != ROW_SHAPE:
             return UNKNOWN_ROW
+        if np.array_equal(row, later_rows(1)[0]):
+            return LATER_ROW
         code = int(row[0, 0]) - 256 + 256 * (int(row[0, 1]) - 512)
-        known = 0 <= code < len(self._rows) and np.array_equal(row, self.encode((self._rows[code],))[0])
+        known = 0 <= code < len(self._rows) and np.array_equal(row, _array(code))
         return self._rows[code] if known else UNKNOWN_ROW
+
+
+def _array(code: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Row number ``code``: ids above 255, distinct within a layer."""
+    return ((256 + code % 256, 512 + code // 256), (1024, 1025 + code % 7))

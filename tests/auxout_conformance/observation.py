@@ -22,29 +22,47 @@ class Odd(NamedTuple):
     text: str
 
 
+class Usage(NamedTuple):
+    """What a worker says that it holds after a call."""
+
+    requests: int
+    steps_in_flight: int
+    references: int
+    """Sum of the store's reference counts."""
+    objects: int
+    """Blocks in the store."""
+    buffered_rows: int
+    """Rows outside the store: of incomplete blocks and of blocks without a key."""
+
+
 class Observation(NamedTuple):
     """The outcome of a call, and what else was noticed: pairs of clause id and sentence."""
 
     outcome: Result | Raised | Odd
     notes: tuple[tuple[str, str], ...] = ()
+    usage: Usage | None = None
+    """After a call of a worker that can tell."""
 
 
 def to_json(observation: Observation) -> dict[str, Any]:
     """For the pipe to a foreign target's process."""
     outcome = observation.outcome
-    notes = [list(note) for note in observation.notes]
+    data: dict[str, Any] = {"notes": [list(note) for note in observation.notes]}
+    if observation.usage is not None:
+        data["usage"] = list(observation.usage)
     if isinstance(outcome, Raised):
-        return {"raised": outcome._asdict(), "notes": notes}
+        return {"raised": outcome._asdict(), **data}
     if isinstance(outcome, Odd):
-        return {"odd": outcome.text, "notes": notes}
-    return {"result": trace.result_to_json(outcome), "notes": notes}
+        return {"odd": outcome.text, **data}
+    return {"result": trace.result_to_json(outcome), **data}
 
 
 def from_json(data: dict[str, Any]) -> Observation:
     """Read back; a foreign process may have written anything, so errors are for the caller to judge."""
     notes = tuple((str(clause), str(text)) for clause, text in data["notes"])
+    usage = Usage(*map(int, data["usage"])) if "usage" in data else None
     if "raised" in data:
-        return Observation(Raised(**data["raised"]), notes)
+        return Observation(Raised(**data["raised"]), notes, usage)
     if "odd" in data:
-        return Observation(Odd(str(data["odd"])), notes)
-    return Observation(trace.result_from_json(data["result"]), notes)
+        return Observation(Odd(str(data["odd"])), notes, usage)
+    return Observation(trace.result_from_json(data["result"]), notes, usage)

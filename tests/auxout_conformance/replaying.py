@@ -16,6 +16,7 @@ from .cases import all_cases
 from .known import Finding, all_findings, findings_of, findings_under
 from .mistakes import UserMistake
 from .screen import Screen
+from .showing import judged_profile
 from .targets import Target
 from .timeline import Timeline, of_scenario, of_violation, terminal
 from .verdicts import Verdict
@@ -90,7 +91,7 @@ def play(screen: Screen, scenario: Scenario, target: Target, known: bool, optimi
     if violation is None:
         right = _known_words(scenario, target, optimized) if known else "every answer is right"
         return Answer(target, Verdict.CONFORM, (Verdict.CONFORM.value, under, right), timeline)
-    deviations = frozenset(finding.deviation for finding in _known(target)) if known else frozenset()
+    deviations = judged_profile(target, _known(target) if known else ()).deviations
     timeline = of_violation(violation, deviations)
     screen.lines([*render.violation_lines(violation, terminal.draw(timeline, screen.width)), ""])
     words = (Verdict.VIOLATION.value, under, violation.clause)

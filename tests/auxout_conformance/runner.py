@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES, in_profile
+from auxout_spec.engine import Impossible
 from auxout_spec.profiles import PROFILES, Deviation, Profile
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Refusal
@@ -20,13 +21,16 @@ from .hosts import Child, Host, TargetBroken, open_host
 from .judge import Failure, play
 from .known import Finding, findings_of, findings_under
 from .machine import Tally, search
-from .showing import judged_profile, occurs, remaining
+from .showing import judged_profile, occurs, remaining, visible
 from .shrinking import Shrinker
 from .targets import Target, patched, resolve
+from .targets.adapter import Offer
 from .verdicts import ClauseResult, Interrupted, Progress, Report, Suite, Verdict, Violation
 
 EXAMPLES: dict[Suite, int] = {"smoke": 60, "default": 300, "deep": 5000}
-"""Random scenarios of each suite."""
+"""Random scenarios of each suite for a scheduler connector."""
+PAIR_EXAMPLES: dict[Suite, int] = {"smoke": 40, "default": 200, "deep": 4000}
+"""Random scenarios of each suite that drive a worker, too."""
 MAX_ROUNDS = 8
 """Searches after which the random judge stops looking for further clauses."""
 
@@ -103,7 +107,7 @@ def replay(
     if failure is None:
         return None
     flags = (["--known"] if known else []) + (["--optimized"] if optimized else [])
-    clause = "SCHED-REFUSE-6" if optimized else ""
+    clause = optimized_clause(scenario) if optimized else ""
     return _violation(resolved, failure, scenario, "replay", None, flags, clause)
 
 
@@ -118,6 +122,11 @@ def _accepted(target: Target, host: Host) -> tuple[Finding, ...]:
     if findings and not target.patch:
         return findings
     return remaining(findings or findings_under(target.profile), target, host)
+
+
+def optimized_clause(scenario: Scenario) -> str:
+    """What a target breaks whose refusals vanish under ``python -O``."""
+    return "WORK-REFUSE-4" if scenario.store else "SCHED-REFUSE-6"
 
 
 class Judgement:
@@ -150,6 +159,8 @@ class Judgement:
         self._rules = base_profile or PROFILES[target.profile]
         self._know(findings)
         self.cases = cases_in(target.profile)
+        self.offer = Offer(scheduler=True, worker=False)
+        """Which halves are judged; its host knows."""
         self.violations: list[Violation] = []
         self.shown: list[str] = []
         """Known findings that occurred again."""
@@ -165,8 +176,7 @@ class Judgement:
 
     def _know(self, findings: tuple[Finding, ...]) -> None:
         self.findings = findings
-        deviations = frozenset(finding.deviation for finding in findings)
-        self.profile = self._rules._replace(deviations=deviations)
+        self.profile = self._rules._replace(deviations=judged_profile(self.target, findings).deviations)
 
     def run(self) -> Report:
         """Everything, in order of cost; what breaks the target ends it."""
@@ -174,6 +184,7 @@ class Judgement:
         host: Host | None = None
         try:
             host = open_host(self.target)
+            self._offered(host.offer)
             if not self._settled:
                 self._know(remaining(self.findings, self.target, host))
             for phase in (self._cases, self._known_findings, self._optimized, self._random):
@@ -190,6 +201,11 @@ class Judgement:
             if host is not None:
                 host.close()
         return self._report(Verdict.CONFORM)
+
+    def _offered(self, offer: Offer) -> None:
+        """Judge what the target has."""
+        self.offer = offer
+        self.cases = tuple(case for case in self.cases if offer.has(CLAUSES[case.clause].component))
 
     def _selfcheck(self) -> None:
         counted = self._counter("checking the judge", len(all_cases()))
@@ -216,7 +232,8 @@ class Judgement:
 
     def _known_findings(self, host: Host) -> None:
         """Show each known finding again; only under the release's own profile are its scenarios possible."""
-        findings = [f for f in self.findings if f.scenario.profile == self.target.profile]
+        here = [finding for finding in self.findings if visible(finding, host)]
+        findings = [f for f in here if f.scenario.profile == self.target.profile]
         counted = self._counter("known findings", len(findings))
         for finding in findings:
             if occurs(finding, self.target, host, self.profile):
@@ -227,9 +244,9 @@ class Judgement:
 
     def _optimized(self, host: Host) -> None:
         """Refusals must not be assert statements: play the cases that have one under ``python -O``."""
-        if Deviation.ASSERT_ONLY in self.profile.deviations:
+        refusing = [case for case in self.cases if self._must_refuse(case)]
+        if not refusing:
             return
-        refusing = [case for case in self.cases if self._refuses(case)]
         counted = self._counter("refusals under python -O", len(refusing))
         child = Child(self.target, optimized=True)
         try:
@@ -242,28 +259,44 @@ class Judgement:
                 if failure is not None and play(host, case.scenario, self.profile)[1] is None:
                     found_by = f"case {case.name} under python -O"
                     ended = case.scenario._replace(events=case.scenario.events[: failure.event])
-                    self._add(failure, ended, found_by, None, ["--optimized"], "SCHED-REFUSE-6")
+                    self._add(
+                        failure, ended, found_by, None, ["--optimized"], optimized_clause(case.scenario)
+                    )
                     return
         finally:
             child.close()
 
-    def _refuses(self, case: Case) -> bool:
-        played = scenarios.run(case.scenario, self.profile)
+    def _must_refuse(self, case: Case) -> bool:
+        """Whether a case has a refusal that is not known to be an assert statement."""
+        known = Deviation.WORKER_ASSERT_ONLY if case.scenario.store else Deviation.ASSERT_ONLY
+        if known in self.profile.deviations:
+            return False
+        try:
+            played = scenarios.run(case.scenario, self.profile)
+        except Impossible:  # under the deviations of a release
+            return False
         return any(isinstance(exchange.result, Refusal) for _, exchanges in played for exchange in exchanges)
 
     def _random(self, host: Host) -> None:
+        if self.offer.scheduler:
+            self._search(host, "random scenarios", EXAMPLES[self.suite], with_worker=False)
+        if self.offer.worker and not (self.stop_first and self.violations):
+            self._search(host, "random scenarios with a worker", PAIR_EXAMPLES[self.suite], with_worker=True)
+
+    def _search(self, host: Host, phase: str, examples: int, with_worker: bool) -> None:
         for _ in range(MAX_ROUNDS):
             broken_clauses = frozenset(violation.clause for violation in self.violations)
-            counted = self._counter("random scenarios", EXAMPLES[self.suite])
+            counted = self._counter(phase, examples)
             self.tally.found = None
             found = search(
                 host,
                 self.profile,
-                examples=EXAMPLES[self.suite],
+                examples=examples,
                 seed_number=self.seed,
                 ignored=broken_clauses,
                 tally=self.tally,
                 on_example=counted,
+                with_worker=with_worker,
             )
             if self.tally.broken is not None:
                 raise self._broken(*self.tally.broken)
@@ -343,8 +376,16 @@ class Judgement:
             num_scenarios=self.tally.scenarios,
             num_calls=self.num_calls + self.tally.calls,
             seconds=time.monotonic() - self._started,
-            notes=(*self.target.notes, *(_note(clause, text) for clause, text in self.advice.items())),
+            notes=(
+                *self.target.notes,
+                *self._missing(),
+                *(_note(clause, text) for clause, text in self.advice.items()),
+            ),
         )
+
+    def _missing(self) -> tuple[str, ...]:
+        """What the target has and cannot be judged here."""
+        return (f"its worker is not judged: {self.offer.missing}",) if self.offer.missing else ()
 
     def _clause_results(self, broken: bool) -> tuple[ClauseResult, ...]:
         violated = {violation.clause for violation in self.violations} | self.advice.keys()
@@ -352,7 +393,7 @@ class Judgement:
         for finding in self.findings:
             known[finding.clause] = (*known.get(finding.clause, ()), finding.id)
         results: list[ClauseResult] = []
-        for clause in in_profile(self.target.profile):
+        for clause in in_profile(self.target.profile, self.offer.components):
             checks = sum(case.clause == clause.id for case in self.cases)
             # A clause whose every case failed, on whatever clause, was never seen to hold.
             status = "holds" if clause.id in self.held and not broken else "not judged"

@@ -5,37 +5,65 @@ Fields of metadata replace those fields; in ``block_hashes`` and ``finished_bloc
 stands for hashes of the request's list and null for no entry. ``rows`` numbers the rows of the worker's output
 (null: None, ``"unknown"``: rows nobody made), ``rows_of`` hands out another request's rows, ``hashes`` is what a
 packed value iterates to, ``raised`` names an exception, ``refused`` refuses a legal call and ``answered``
-accepts a forbidden one.
+accepts a forbidden one. ``call`` is the number of a later call of the event.
+
+Of a worker's output, ``outputs`` changes that of a request: null takes it away; ``token_start`` and ``rows`` as
+above; ``row`` changes those fields of every row, by a difference if they are numbers; ``later`` gives rows of a
+later forward pass, ``unknown`` rows nobody made, and ``rejected`` adds those of rejected drafts. ``usage`` changes
+what the worker says that it holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from auxout_spec import calls
-from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, TakeOutput
+from auxout_spec.calls import (
+    WORKER_CALLS,
+    BuildConnectorMeta,
+    Call,
+    Halves,
+    ProcessOutput,
+    RequestFinished,
+    TakeOutput,
+)
 from auxout_spec.profiles import PROFILES
 from auxout_spec.scenario import config_of
-from auxout_spec.scheduler import INITIAL
-from auxout_spec.values import Hashes, Metadata, Refusal, RequestView, Result, Row, Rows
+from auxout_spec.values import (
+    Hashes,
+    Metadata,
+    Refusal,
+    RequestOutput,
+    RequestView,
+    Result,
+    Row,
+    Rows,
+    StepOutput,
+)
+from auxout_spec.worker import Limits
 
 from .cases import Case, all_cases
 from .judge import Play
-from .observation import Observation, Odd, Raised
-
-UNKNOWN = Row("<no such row>", -1, -1, -1)
+from .judge.worker_diagnosis import right_usage
+from .objects import LATER_ROW, UNKNOWN_ROW
+from .observation import Observation, Odd, Raised, Usage
+from .targets.adapter import Offer
+from .targets.drivers import Sizes
 
 
 class SpecHost:
     """Answers every call as the spec does, except for one."""
 
+    offer = Offer(scheduler=True, worker=True)
+
     def __init__(self) -> None:
         self.wrong: dict[str, Any] | None = None
         """The wrong answer to give to the next call."""
 
-    def new(self, profile: str) -> None:
-        self._profile, self._state = PROFILES[profile], INITIAL
+    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+        self._profile, self._state = PROFILES[profile], Halves()
+        self._limits = sizes and Limits(sizes.block_size, sizes.capacity)
         self._views: dict[str, RequestView] = {}
 
     def call(self, call: Call) -> Observation:
@@ -43,13 +71,28 @@ class SpecHost:
             self._views.update((view.request_id, view) for view in call.requests)
         elif isinstance(call, RequestFinished):
             self._views[call.request.request_id] = call.request
-        self._state, right = calls.apply(self._profile, self._state, call)
-        wrong, self.wrong = self.wrong, None
-        if wrong is not None:
-            return Observation(_falsified(call, right, wrong, self._views))
-        if isinstance(right, Refusal):
-            return Observation(Raised("AssertionError", right.message, True))
-        return Observation(right)
+        self._state, right = calls.apply(self._profile, self._limits, self._state, call)
+        outcome = Raised("AssertionError", right.message, True) if isinstance(right, Refusal) else right
+        usage = right_usage(self._state.worker) if isinstance(call, WORKER_CALLS) else None
+        wrong = self._due()
+        if wrong is None:
+            return Observation(outcome, usage=usage)
+        if "usage" in wrong:
+            return Observation(
+                outcome, usage=Usage(**{**right_usage(self._state.worker)._asdict(), **wrong["usage"]})
+            )
+        return Observation(_falsified(call, right, wrong, self._views), usage=usage)
+
+    def _due(self) -> dict[str, Any] | None:
+        """The wrong answer, if this is the call that it is for."""
+        wrong = self.wrong
+        if wrong is None:
+            return None
+        if wrong.get("call", 1) > 1:
+            self.wrong = {**wrong, "call": wrong["call"] - 1}
+            return None
+        self.wrong = None
+        return wrong
 
 
 def check(case: Case, profile: str) -> str:
@@ -94,7 +137,39 @@ def _falsified(
         return _falsified_metadata(right, wrong, views)
     if isinstance(call, TakeOutput):
         return _falsified_rows(call, wrong)
+    if isinstance(call, ProcessOutput) and isinstance(right, StepOutput):
+        return StepOutput(tuple(_falsified_outputs(call, right, wrong["outputs"])))
     raise ValueError(f"a wrong answer {wrong} to {type(call).__name__}")
+
+
+def _falsified_outputs(
+    call: ProcessOutput, right: StepOutput, wrong: dict[str, Any]
+) -> Iterator[tuple[str, RequestOutput]]:
+    parts = {part.request_id: part for part in call.parts}
+    outputs = dict(right.outputs)
+    for name in {**outputs, **wrong}:
+        change = wrong.get(name, {})
+        if change is None:
+            continue
+        output = outputs.get(name, RequestOutput(0, ()))
+        rows = output.rows
+        if "rows" in change:
+            rows = tuple(rows[number] for number in change["rows"])
+        if "row" in change:
+            rows = tuple(_changed(row, change["row"]) for row in rows)
+        if "later" in change or "unknown" in change:
+            rows = (LATER_ROW if "later" in change else UNKNOWN_ROW,) * len(rows)
+        if "rejected" in change:
+            part = parts[name]
+            rows += part.rows[len(part.rows) - part.num_rejected :]
+        yield name, RequestOutput(change.get("token_start", output.token_start), rows)
+
+
+def _changed(row: Row, fields: dict[str, Any]) -> Row:
+    values = row._asdict()
+    for name, value in fields.items():
+        values[name] = values[name] + value if isinstance(value, int) else value
+    return Row(**values)
 
 
 def _falsified_metadata(right: Metadata, wrong: dict[str, Any], views: dict[str, RequestView]) -> Metadata:
@@ -125,5 +200,5 @@ def _falsified_rows(call: TakeOutput, wrong: dict[str, Any]) -> Rows | None:
         return None
     rows = outputs[call.request.request_id].rows
     if wrong["rows"] == "unknown":
-        return Rows((UNKNOWN,) * len(rows))
+        return Rows((UNKNOWN_ROW,) * len(rows))
     return Rows(tuple(rows[number] for number in wrong["rows"]))

@@ -1,52 +1,128 @@
-"""Drives one connector: turns the spec's calls into real ones and real results into the spec's values.
+"""Drives a scheduler connector, a worker, or both: turns calls into real ones, results into the spec's values.
 
-A session is one connector from its construction on. It watches what no result shows: whether inputs were
-changed, whether metadata changes after it was returned, whether it survives pickling.
+A session is one pair of connectors from their construction on. It watches what no result shows: whether inputs were
+changed, whether metadata changes after it was returned, whether it survives pickling. With both halves it is the
+way between them: the worker begins its steps with what the scheduler connector built, and that gets what the worker
+returned.
 """
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, TakeOutput, Unpack
+from auxout_spec.calls import (
+    WORKER_CALLS,
+    BeginStep,
+    BuildConnectorMeta,
+    Call,
+    Close,
+    PrepareOutput,
+    RequestFinished,
+    SchedulerCall,
+    TakeOutput,
+    Unpack,
+    WorkerCall,
+)
 from auxout_spec.calls import Reset as ResetCall
-from auxout_spec.values import Hashes, Metadata, Rows
+from auxout_spec.values import Hashes, Metadata, Outputs, Rows, StepOutput
 
-from .objects import ROW_DTYPE, ROW_SHAPE, Requests, RowCodec
+from .objects import ROW_DTYPE, ROW_SHAPE, Requests, RowCodec, StepMetadata
 from .observation import Observation, Odd, Raised
 from .targets.adapter import Adapter
+from .targets.drivers import Sizes
+from .worker_session import Notes, WorkerHalf
 
-Notes = list[tuple[str, str]]
+STORE_REFUSALS = (AssertionError, ValueError, RuntimeError)
+"""By which a worker may refuse a call; a store that fails raises RuntimeError (WORK-REFUSE-1)."""
 
 
 class Session:
-    """One connector under judgement."""
+    """The connectors under judgement.
 
-    def __init__(self, adapter: Adapter, profile: str) -> None:
-        self._adapter = adapter
-        self._connector = adapter.scheduler(profile)
+    Args:
+        sizes: what the worker is built for; None: it takes no part.
+    """
+
+    def __init__(self, adapter: Adapter, profile: str, sizes: Sizes | None = None) -> None:
+        self._adapter, self._profile, self._sizes = adapter, profile, sizes
+        self._start()
+
+    def _start(self) -> None:
+        """Fresh connectors."""
+        adapter, profile = self._adapter, self._profile
+        self._connector: Any = adapter.scheduler(profile) if adapter.scheduler else None
         self._requests = Requests()
         self._rows = RowCodec()
         self._delivered: list[tuple[Any, Metadata]] = []
         """Metadata objects returned so far, with what they said then."""
+        self._worker: WorkerHalf | None = None
+        if adapter.worker is not None and self._sizes is not None:
+            self._worker = WorkerHalf(adapter.worker(profile, self._sizes), self._rows)
+
+    def close(self) -> None:
+        """Give the worker's threads and memory back."""
+        if self._worker is not None:
+            caught(self._worker.close)
 
     def call(self, call: Call) -> Observation:
         """Make one call; never raises what the target raises."""
+        if isinstance(call, WORKER_CALLS):
+            return self._call_worker(call)
+        return self._call_scheduler(call)
+
+    def _call_worker(self, call: WorkerCall) -> Observation:
+        if self._worker is None:
+            raise RuntimeError("the target has no worker")
+        notes: Notes = []
+        worker = self._worker
+        if isinstance(call, Close):
+            outcome = caught(worker.close_twice, STORE_REFUSALS)
+            self._start()
+            return Observation(outcome)
+        if isinstance(call, BeginStep):
+            metadata = self._metadata_for_worker(call.metadata)
+            outcome = caught(lambda: worker.begin_step(metadata), STORE_REFUSALS)
+        elif isinstance(call, PrepareOutput):
+            outcome = caught(lambda: worker.prepare_output(call), STORE_REFUSALS)
+        else:
+            outcome = caught(lambda: worker.process_output(call, notes), STORE_REFUSALS)
+        worker.recheck_returned(notes)
+        usage = caught(worker.usage)
+        return Observation(outcome, tuple(notes), None if isinstance(usage, Raised) else usage)
+
+    def _metadata_for_worker(self, metadata: Metadata) -> Any:
+        """What the scheduler connector built, if that is what the worker is to get, as it arrives."""
+        for returned, said in reversed(self._delivered):
+            if said == metadata:
+                return pickle.loads(pickle.dumps(returned, protocol=5))
+        return StepMetadata.of(metadata)
+
+    def _outputs_for_scheduler(self, outputs: Outputs | None) -> Any:
+        """What the worker returned, if that is what the scheduler connector is to get, as it arrives."""
+        returned = self._worker.returned if self._worker is not None else None
+        if returned is not None and outputs is not None and returned[1] == StepOutput(outputs):
+            return pickle.loads(pickle.dumps(returned[0], protocol=5))
+        return self._rows.outputs(outputs)
+
+    def _call_scheduler(self, call: SchedulerCall) -> Observation:
+        if self._connector is None:
+            raise RuntimeError("the target has no scheduler connector")
         notes: Notes = []
         if isinstance(call, BuildConnectorMeta):
-            outcome = _caught(lambda: self._build(call, notes))
+            outcome = caught(lambda: self._build(call, notes))
         elif isinstance(call, TakeOutput):
-            outcome = _caught(lambda: self._take(call, notes))
+            outcome = caught(lambda: self._take(call, notes))
         elif isinstance(call, RequestFinished):
-            outcome = _caught(lambda: self._finish(call, notes))
+            outcome = caught(lambda: self._finish(call, notes))
         elif isinstance(call, ResetCall):
-            outcome = _caught(lambda: _nothing(self._connector.reset(), "reset"))
+            outcome = caught(lambda: _nothing(self._connector.reset(), "reset"))
         else:
-            outcome = _caught(lambda: self._unpack(call))
+            outcome = caught(lambda: self._unpack(call))
         if not isinstance(outcome, Raised):
             self._recheck_delivered(notes)
         return Observation(outcome, tuple(notes))
@@ -69,8 +145,8 @@ class Session:
 
     def _take(self, call: TakeOutput, notes: Notes) -> Rows | Odd | None:
         request = self._requests.get(call.request)
-        outputs = self._rows.outputs(call.outputs)
-        before = self._rows.outputs(call.outputs)
+        outputs = self._outputs_for_scheduler(call.outputs)
+        before = copy.deepcopy(outputs)
         try:
             rows = self._connector.take_output(request, outputs)
         finally:
@@ -99,6 +175,7 @@ class Session:
         return outcome
 
     def _unpack(self, call: Unpack) -> Hashes | Odd:
+        assert self._adapter.packed_block_hashes is not None  # it comes with the scheduler connector
         items = list(self._adapter.packed_block_hashes(call.data, call.item_size))
         if not all(isinstance(item, bytes) for item in items):
             return Odd("a packed value iterates to something that is not bytes")
@@ -108,7 +185,7 @@ class Session:
         """Notice metadata that changed after it was returned; only the latest few can still be in flight."""
         self._delivered = self._delivered[-4:]
         for returned, said in self._delivered:
-            if _caught(lambda returned=returned: read_metadata(returned)) != said:
+            if caught(lambda returned=returned: read_metadata(returned)) != said:
                 notes.append(("SCHED-META-6", "metadata that was already returned says something else now"))
 
 
@@ -142,7 +219,7 @@ def _read_hashes(entries: dict[str, Any]) -> tuple[tuple[str, tuple[bytes, ...]]
 
 def _check_pickle(returned: Any, said: Metadata, notes: Notes) -> None:
     """The worker may live in another process: what arrives must say the same (WIRE-META-1)."""
-    arrived = _caught(lambda: read_metadata(pickle.loads(pickle.dumps(returned, protocol=5))))
+    arrived = caught(lambda: read_metadata(pickle.loads(pickle.dumps(returned, protocol=5))))
     if arrived != said:
         notes.append(("WIRE-META-1", f"after pickling the metadata reads {arrived}"))
 
@@ -150,7 +227,7 @@ def _check_pickle(returned: Any, said: Metadata, notes: Notes) -> None:
 def _same_outputs(outputs: Any, before: Any) -> bool:
     if outputs is None or before is None:
         return outputs is before
-    return outputs.keys() == before.keys() and all(
+    return set(outputs) == set(before) and all(
         outputs[name].token_start == before[name].token_start
         and np.array_equal(outputs[name].rows, before[name].rows)
         for name in before
@@ -161,9 +238,11 @@ def _nothing(returned: Any, method: str) -> Odd | None:
     return None if returned is None else Odd(f"{method} returned {type(returned).__name__}, not None")
 
 
-def _caught(action: Callable[[], Any]) -> Any:
+def caught(
+    action: Callable[[], Any], refusals: tuple[type[Exception], ...] = (AssertionError, ValueError)
+) -> Any:
+    """What an action returns, or what it raises as an observation."""
     try:
         return action()
     except Exception as error:
-        refusal = isinstance(error, AssertionError | ValueError)
-        return Raised(type(error).__name__, str(error), refusal)
+        return Raised(type(error).__name__, str(error), isinstance(error, refusals))

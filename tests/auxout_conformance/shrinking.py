@@ -30,7 +30,7 @@ from auxout_spec.engine import (
 )
 from auxout_spec.engine.options import launchable, most_tokens
 from auxout_spec.profiles import Profile
-from auxout_spec.scenario import Scenario
+from auxout_spec.scenario import Scenario, config_of
 
 from .hosts import TargetBroken
 from .judge import Failure, Play, play
@@ -78,7 +78,7 @@ class Shrinker:
         self, candidate: Scenario, best: tuple[Scenario, Failure], rename: bool = False
     ) -> tuple[Scenario, Failure] | None:
         """Play a repaired candidate; None unless it is smaller (or renamed) and fails."""
-        config = EngineConfig(self._profile, candidate.block_size, candidate.depth)
+        config = config_of(candidate, self._profile)
         repaired = candidate._replace(events=_repaired(config, candidate.events))
         smaller = rename or _size(repaired) < _size(best[0])
         if not smaller or repaired in self._seen or self.plays >= MAX_PLAYS:
@@ -96,7 +96,7 @@ class Shrinker:
 
 def _size(scenario: Scenario) -> tuple[int, int, int]:
     """Smaller is better: events, then the numbers in them, then the length of the text."""
-    numbers = scenario.block_size + scenario.depth
+    numbers = scenario.block_size + scenario.depth + scenario.store
     return len(scenario.events), numbers + sum(map(_weight, scenario.events)), len(repr(scenario.events))
 
 
@@ -120,6 +120,8 @@ def _repaired(config: EngineConfig, events: tuple[Event, ...]) -> tuple[Event, .
             except Impossible:
                 continue
             kept.append(variant)
+            break
+        if state.problem is not None:
             break
     return tuple(kept)
 
@@ -147,6 +149,9 @@ def _candidates(scenario: Scenario) -> Iterator[Scenario]:
         size //= 2
     for depth in range(1, scenario.depth):
         yield scenario._replace(depth=depth)
+    for store in (1, 2, 4, 8, 16):
+        if 0 < store < scenario.store:
+            yield scenario._replace(store=store)
     for block_size in range(1, scenario.block_size):
         yield scenario._replace(block_size=block_size)
     for index, event in enumerate(events):

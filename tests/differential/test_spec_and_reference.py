@@ -112,7 +112,7 @@ def test_same_results(profile: str) -> None:
         session = Session(REFERENCE, profile)
         for _ in range(40):
             call = caller.call()
-            state, right = calls.apply(PROFILES[profile], state, call)
+            state, right = calls.apply_scheduler(PROFILES[profile], state, call)
             seen = session.call(call)
             assert agrees(right, seen.outcome), (seed, call, right, seen.outcome)
             assert not seen.notes

@@ -43,6 +43,7 @@ PACKAGES = (
                 "unidiff",
             }
         ),
+        frozenset({"torch"}),
     ),
     # Pytest loads the plugin in every run of everybody who installs us, so it must not cost anything.
     Package("tests/_auxout_pytest.py", frozenset({"pytest"}), frozenset({"auxout_conformance"})),

@@ -14,8 +14,10 @@ from auxout_conformance.judge import Failure, Play, describe_call, describe_outc
 from auxout_conformance.judge.play import blamed
 from auxout_conformance.observation import Observation, Odd, Raised
 from auxout_conformance.targets import resolve
+from auxout_conformance.targets.adapter import Offer
+from auxout_conformance.targets.drivers import Sizes
 from auxout_spec import calls
-from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, Reset, TakeOutput, Unpack
+from auxout_spec.calls import BuildConnectorMeta, Call, Halves, RequestFinished, Reset, TakeOutput, Unpack
 from auxout_spec.engine import (
     Abort,
     Add,
@@ -33,7 +35,6 @@ from auxout_spec.engine import Unpack as UnpackEvent
 from auxout_spec.engine.state import block_hash
 from auxout_spec.profiles import PROFILES, Deviation
 from auxout_spec.scenario import Scenario
-from auxout_spec.scheduler import INITIAL
 from auxout_spec.values import (
     Hashes,
     Metadata,
@@ -56,15 +57,17 @@ def h(number: int, name: str = "A", block_size: int = 2) -> bytes:
 class Liar:
     """Answers as the spec does; the call number ``at`` of an event that is announced gets another answer."""
 
+    offer = Offer(scheduler=True, worker=False)
+
     def __init__(self) -> None:
         self.at = -1
         self.wrong: Wrong = lambda right: right
 
-    def new(self, profile: str) -> None:
-        self._profile, self._state = PROFILES[profile], INITIAL
+    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+        self._profile, self._state = PROFILES[profile], Halves()
 
     def call(self, call: Call) -> Observation:
-        self._state, right = calls.apply(self._profile, self._state, call)
+        self._state, right = calls.apply(self._profile, None, self._state, call)
         self.at -= 1
         if self.at == -1:
             return Observation(self.wrong(right))

@@ -15,7 +15,7 @@ from auxout_conformance import known_bad
 from auxout_conformance.known_bad import KnownBad
 from auxout_conformance.known_bad.edits import Append, EditNotApplicable, Replace, Rewrite, edited
 from auxout_conformance.known_bad.mutator import mutants
-from auxout_spec.clauses import CLAUSES, SCHEDULER
+from auxout_spec.clauses import CLAUSES, SCHEDULER, WORKER
 from auxout_spec.profiles import PROFILES
 
 CATALOGUE = known_bad.catalogue()
@@ -25,8 +25,11 @@ API = ("AuxOutputSchedulerConnector", "PackedBlockHashes", "AuxRequestOutput", "
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
 def test_entry_is_another_connector(entry: KnownBad) -> None:
     source = known_bad.mutated_source(entry.name)
-    assert source != ast.unparse(ast.parse(known_bad.reference_source())) + "\n"
+    assert source != ast.unparse(ast.parse(known_bad.reference_source(entry.file))) + "\n"
     module = known_bad.load(entry.name)
+    if entry.is_worker:
+        module.WorkerCore(block_size=2, shape_per_token=(2, 2), dtype="uint8", max_objects=1)
+        return
     assert all(inspect.isclass(getattr(module, name)) for name in API)
     module.AuxOutputSchedulerConnector(profile=entry.profile)
 
@@ -42,10 +45,11 @@ def test_entry_is_about_clauses_of_its_profile(entry: KnownBad) -> None:
 def test_names_and_sources_are_unique() -> None:
     assert len({entry.name for entry in CATALOGUE}) == len(CATALOGUE) >= 32
     assert len({known_bad.mutated_source(entry.name) for entry in CATALOGUE}) == len(CATALOGUE)
+    assert sum(entry.is_worker for entry in CATALOGUE) >= 25
 
 
 def test_every_obligation_has_a_known_bad_connector_of_its_own() -> None:
-    judged = (clause for clause in CLAUSES.values() if clause.component in SCHEDULER)
+    judged = (clause for clause in CLAUSES.values() if clause.component in (*SCHEDULER, *WORKER))
     must = {clause.id for clause in judged if clause.level == "MUST"}
     assert must <= {entry.clauses[0] for entry in CATALOGUE}
 

@@ -53,7 +53,7 @@ def machine_on(host: Player, profile: str = "0.32", ignored: frozenset[str] = fr
         "tally": Tally(),
     }
     made = type("Machine", (EngineMachine,), {**fields, "on_example": staticmethod(lambda: None)})()
-    made.start(2, 1, frozenset())
+    made.start(2, 1, frozenset(), 64)
     return made
 
 

@@ -48,6 +48,7 @@ scenarios = st.builds(
     st.sampled_from(["", *PROFILES]),
     texts,
     clause_ids,
+    st.integers(0, 9),
 )
 results = st.builds(
     ClauseResult, clause_ids, st.sampled_from(["holds", "violated", "known", "not judged"]), counts, names

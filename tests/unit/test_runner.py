@@ -19,12 +19,12 @@ from auxout_conformance.targets.loading import LoadSpec
 from auxout_conformance.targets.resolve import Target
 from auxout_conformance.verdicts import Interrupted, Progress, Report, Verdict, Violation
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import in_profile
+from auxout_spec.clauses import SCHEDULER, WORKER, in_profile
 from auxout_spec.engine import Abort, Add, Impossible, Land, Launch, Reset
 from auxout_spec.profiles import PROFILES
 from auxout_spec.scenario import Scenario
 
-EXAMPLES = 5
+EXAMPLES, PAIR_EXAMPLES = 5, 2
 HEAD = (
     "import os\n"
     "from auxout_reference.connector import AuxOutputSchedulerConnector, PackedBlockHashes\n"
@@ -38,6 +38,7 @@ FINDINGS = {finding.id: finding for finding in all_findings()}
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few random scenarios, and no self-check: both have tests of their own."""
     monkeypatch.setitem(runner.EXAMPLES, "smoke", EXAMPLES)
+    monkeypatch.setitem(runner.PAIR_EXAMPLES, "smoke", PAIR_EXAMPLES)
     monkeypatch.setattr(runner.selfcheck, "check_all", lambda on_case: [])
 
 
@@ -116,11 +117,12 @@ def test_a_conforming_target(profile: str) -> None:
         "",
         (),
     )
-    assert [result.clause for result in report.clauses] == [clause.id for clause in in_profile(profile)]
+    judged = in_profile(profile, (*SCHEDULER, *WORKER))
+    assert [result.clause for result in report.clauses] == [clause.id for clause in judged]
     assert set(statuses(report).values()) == {"holds"}
     assert all(result.checks >= 1 for result in report.clauses)
     assert report.num_cases == len(cases_in(profile))
-    assert report.num_scenarios >= EXAMPLES
+    assert report.num_scenarios >= EXAMPLES + PAIR_EXAMPLES
     assert report.num_calls > 2 * report.num_cases
     assert report.seconds > 0
     seen = [
@@ -128,6 +130,7 @@ def test_a_conforming_target(profile: str) -> None:
     ]
     assert [(each.phase, each.done) for each in seen] == [
         ("cases", 1), ("refusals under python -O", 1), ("random scenarios", 1),
+        ("random scenarios with a worker", 1),
     ]  # fmt: skip
     assert seen[0].total == report.num_cases
     assert seen[2].total == EXAMPLES
@@ -265,6 +268,7 @@ def test_the_same_seed_judges_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_deep_draws_a_seed_and_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(runner.EXAMPLES, "deep", 2)
+    monkeypatch.setitem(runner.PAIR_EXAMPLES, "deep", 2)
     monkeypatch.setattr(runner.secrets, "randbelow", lambda limit: 41)
     monkeypatch.setattr(runner.Judgement, "_optimized", lambda self, host: None)
     assert runner.judge("reference", suite="deep").seed == 41

@@ -12,6 +12,7 @@ from auxout_conformance.observation import Observation, Raised
 from auxout_conformance.selfcheck import SpecHost
 from auxout_conformance.shrinking import Shrinker
 from auxout_conformance.targets import resolve
+from auxout_conformance.targets.drivers import Sizes
 from auxout_spec.calls import Call, TakeOutput
 from auxout_spec.engine import (
     Abort,
@@ -181,7 +182,7 @@ def test_what_was_found_stays_found_when_the_target_breaks() -> None:
 
         num_sessions = 0
 
-        def new(self, profile: str) -> None:
+        def new(self, profile: str, sizes: Sizes | None = None) -> None:
             super().new(profile)
             self.num_sessions += 1
             if self.num_sessions >= 5:

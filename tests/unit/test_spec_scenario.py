@@ -56,6 +56,7 @@ EVENTS: tuple[tuple[engine.Event, dict[str, Any]], ...] = (
     (engine.Reset(), {"reset": False}),
     (engine.Reset(True, True), {"reset": True, "weights": True}),
     (engine.Reset(kept=True), {"reset": False, "kept": True}),
+    (engine.Close(), {"close": True}),
     (engine.Chunk("A", 3), {"chunk": "A", "tokens": 3}),
     (engine.Chunk("A", 3, 8, 1), {"chunk": "A", "tokens": 3, "start": 8, "max_tokens": 1}),
     (engine.End("A"), {"end": "A"}),

@@ -386,16 +386,16 @@ def test_malformed_packed_value(data: bytes, size: int, clause: str) -> None:
 
 def test_apply() -> None:
     request = view("A", 1)
-    state, result = calls.apply(P32, INITIAL, calls.BuildConnectorMeta((("A", 5),), (request,)))
+    state, result = calls.apply_scheduler(P32, INITIAL, calls.BuildConnectorMeta((("A", 5),), (request,)))
     assert result == meta({"A": 0}, {"A": H[:1]})
-    assert calls.apply(P32, state, calls.TakeOutput(request, (output(0, 4),))) == (
+    assert calls.apply_scheduler(P32, state, calls.TakeOutput(request, (output(0, 4),))) == (
         state,
         Rows(output(0, 4)[1].rows),
     )
-    ended, result = calls.apply(P32, state, calls.RequestFinished(request))
+    ended, result = calls.apply_scheduler(P32, state, calls.RequestFinished(request))
     assert (ended, result) == (SchedulerState(0, (), (("A", ()),)), None)
-    assert calls.apply(P32, state, calls.Reset()) == (SchedulerState(1), None)
-    assert calls.apply(P32, state, calls.Unpack(b"ab", 1)) == (state, Hashes((b"a", b"b")))
+    assert calls.apply_scheduler(P32, state, calls.Reset()) == (SchedulerState(1), None)
+    assert calls.apply_scheduler(P32, state, calls.Unpack(b"ab", 1)) == (state, Hashes((b"a", b"b")))
     assert calls.RequestFinished(request).preempted is False
 
 

@@ -6,16 +6,18 @@ or none. The explorer finds them by itself (``tests/model``); here they are writ
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from auxout_spec.calls import Call, Halves, apply
 from auxout_spec.engine import EngineConfig, EngineState, initial, step, worker_side
 from auxout_spec.explorer.properties import Broken, broken_property
 from auxout_spec.profiles import PROFILES
 from auxout_spec.scenario import event_from_json
 from auxout_spec.scheduler import SchedulerState
-from auxout_spec.values import Refusal, RequestOutput, Row
+from auxout_spec.values import Refusal, RequestOutput, Result, Row
 from auxout_spec.worker import Limits
 
 BOTH = ("0.31", "0.32")
@@ -153,9 +155,15 @@ def launched() -> EngineState:
     return state
 
 
+def spec_worker(state: EngineState) -> Callable[[Call], Result]:
+    """The spec's worker, as it stands in a state."""
+    return lambda call: apply(PROFILES["0.32"], Limits(4, 100), Halves(worker=state.worker), call)[1]
+
+
 def test_rows_of_another_computation_are_a_problem() -> None:
     due = tuple(Row("B", position, 0, 0, "B") for position in range(6))
-    state, _ = worker_side.process_output(config(), launched(), {"A": 1}, (("A", RequestOutput(0, due)),))
+    right = (("A", RequestOutput(0, due)),)
+    state, _ = worker_side.process_output(config(), launched(), {"A": 1}, right, spec_worker(launched()))
     assert state.problem is not None
     assert state.problem.clause == "ROW-EXACT-1"
     assert broken_property(config(), state) == Broken(*state.problem)
@@ -163,14 +171,15 @@ def test_rows_of_another_computation_are_a_problem() -> None:
 
 def test_output_that_the_right_worker_lacks_or_starts_elsewhere_is_not_compared() -> None:
     for right in ((), (("A", RequestOutput(3, ())),)):
-        state, _ = worker_side.process_output(config(), launched(), {"A": 1}, right)
+        state, _ = worker_side.process_output(config(), launched(), {"A": 1}, right, spec_worker(launched()))
         assert state.problem is None
 
 
 def test_without_limits_a_right_worker_is_assumed() -> None:
     alone = EngineConfig(PROFILES["0.32"], 4, 2)
     right = (("A", RequestOutput(0, ())),)
-    assert worker_side.process_output(alone, launched(), {}, right) == (launched(), right)
+    nobody = spec_worker(launched())
+    assert worker_side.process_output(alone, launched(), {}, right, nobody) == (launched(), right)
     assert broken_property(alone, launched()) is None
 
 

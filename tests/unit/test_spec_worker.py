@@ -40,7 +40,11 @@ def begin(state: WorkerState, metadata: Metadata, limits: Limits = LIMITS) -> Wo
 
 
 def launch(state: WorkerState, metadata: Metadata) -> WorkerState:
-    return worker.prepare_output(begin(state, metadata), tuple(name for name, _ in metadata.requests))
+    state, refusal = worker.prepare_output(
+        begin(state, metadata), tuple(name for name, _ in metadata.requests)
+    )
+    assert refusal is None
+    return state
 
 
 def land(state: WorkerState, *parts: Part, limits: Limits = LIMITS) -> tuple[WorkerState, Outputs]:

@@ -49,25 +49,25 @@ def test_a_request_from_its_arrival_to_its_end() -> None:
         "engine": ["runs A[0, 4)"],
         "scheduler": ["build_connector_meta()"],
         "channel": ["↓ generation 0", "↓ A emits from 0", "↓ A #0 #1"],
-        "worker": ["A starts, emits from 0", "A keys #0 #1"],
+        "worker": ["begin_step()", "prepare_output()", "A starts, emits from 0", "A keys #0 #1"],
         "store": ["0 objects, 2 keys held"],
     }
     assert column(timeline, 3) == {
         "engine": ["A has 5 tokens"],
         "scheduler": ["take_output(A)", "A[0, 4)"],
         "channel": ["↑ A[0, 4)"],
-        "worker": ["captured A[0, 4)", "emitted A[0, 4)"],
+        "worker": ["process_output()", "captured A[0, 4)", "emitted A[0, 4)"],
         "store": ["+ A[0, 2)", "+ A[2, 4)", "2 objects, 2 keys held"],
     }
     assert column(timeline, 5) == {
         "engine": ["A leaves"],
         "scheduler": ["request_finished(A)", "A ended, queued"],
     }
-    assert column(timeline, 6) == {"worker": ["captured A[4, 5)", "emitted A[4, 5)"]}
+    assert column(timeline, 6) == {"worker": ["process_output()", "captured A[4, 5)", "emitted A[4, 5)"]}
     assert column(timeline, 7) == {
         "scheduler": ["build_connector_meta()"],
         "channel": ["↓ generation 0", "↓ A ended"],
-        "worker": ["A torn down"],
+        "worker": ["begin_step()", "A torn down"],
         "store": ["2 objects, 0 keys held"],
     }
     assert [(each.number, each.first, each.last) for each in timeline.flights] == [(1, 1, 2), (2, 3, 5)]
@@ -79,8 +79,8 @@ def test_a_teardown_that_waits_and_a_key_that_comes_late() -> None:
     events = (*A4, Preempt("A"), Launch(), Land(), Launch((("A", 1),)))
     timeline = build(events, EngineConfig(depth=2))
     assert cell(timeline, 3, "engine") == ["A preempted"]
-    assert cell(timeline, 4, "worker") == ["A ended, 1 in flight"]
-    assert cell(timeline, 5, "worker") == ["A torn down"]
+    assert cell(timeline, 4, "worker") == ["begin_step()", "A ended, 1 in flight"]
+    assert cell(timeline, 5, "worker") == ["process_output()", "A torn down"]
     assert timeline.flights[-1].last is None
     late = build(
         (Add("A", 3, max_tokens=2), Launch((("A", 3),)), Launch((("A", 1),)), Land(), Land()), EngineConfig()
@@ -132,7 +132,8 @@ def test_the_worker_beside_refuses_once() -> None:
         Land(),
     )
     timeline = build(again, EngineConfig())
-    assert cell(timeline, 5, "worker") == ["refused, WORK-BEGIN-1", "A runs and ends in one step"]
+    refused = ["begin_step()", "refused, WORK-BEGIN-1", "A runs and ends in one step"]
+    assert cell(timeline, 5, "worker") == refused
     assert cell(timeline, 6, "worker") == cell(timeline, 6, "store") == []
     assert timeline.note == "the worker refused event 5; what it would do afterwards is not shown"
     assert build(again[:5], EngineConfig()).note == ""

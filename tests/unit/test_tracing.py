@@ -96,7 +96,7 @@ def test_every_corrupted_answer_is_rejected_at_its_line() -> None:
 def test_what_a_recorder_writes_is_accepted(module: str) -> None:
     for case in CASES:
         file = io.StringIO()
-        recorder = recording.Recorder(load(LoadSpec("module", module)).scheduler("0.32"), file, "0.32")
+        recorder = recording.Recorder(scheduler_of(module), recording.Trace(file, "0.32"))
         requests, rows = Requests(), RowCodec()
         for call, right in exchanges_of(case):
             with pytest.raises(AssertionError) if isinstance(right, Refusal) else io.StringIO():
@@ -104,6 +104,13 @@ def test_what_a_recorder_writes_is_accepted(module: str) -> None:
         checked = tracing.check(tracing.read(file.getvalue().splitlines()).exchanges, P32)
         assert checked.impossible is None, case.name
         assert checked.num_calls == len(exchanges_of(case))
+
+
+def scheduler_of(module: str) -> Any:
+    """A scheduler connector of ours."""
+    make = load(LoadSpec("module", module)).scheduler
+    assert make is not None
+    return make("0.32")
 
 
 def _make(recorder: recording.Recorder, call: calls.Call, requests: Requests, rows: RowCodec) -> None:
@@ -121,19 +128,20 @@ def _make(recorder: recording.Recorder, call: calls.Call, requests: Requests, ro
 
 def test_a_recorder_passes_everything_else_on() -> None:
     connector = SimpleNamespace(special=7)
-    assert recording.Recorder(connector, io.StringIO()).special == 7
+    assert recording.Recorder(connector, recording.Trace(io.StringIO())).special == 7
 
 
 def test_rows_are_told_apart_by_value_and_dtype() -> None:
     small, wide = np.ones((1, 2, 2), np.uint8), np.ones((1, 2, 2), np.uint16)
-    assert recording.rows_of(3, small) == recording.rows_of(3, small.copy())
-    assert len({recording.rows_of(3, small), recording.rows_of(3, wide), recording.rows_of(4, small)}) == 3
+    assert recording.rows_of(small) == recording.rows_of(small.copy())
+    assert len({recording.rows_of(small), recording.rows_of(wide), recording.rows_of(2 * small)}) == 3
 
 
 def test_metadata_of_another_shape_is_recorded_as_a_refusal() -> None:
     file = io.StringIO()
     connector = SimpleNamespace(build_connector_meta=lambda output, requests: SimpleNamespace())
-    recording.Recorder(connector, file).build_connector_meta(SimpleNamespace(num_scheduled_tokens={}), {})
+    recorder = recording.Recorder(connector, recording.Trace(file))
+    recorder.build_connector_meta(SimpleNamespace(num_scheduled_tokens={}), {})
     assert tracing.check(tracing.read(file.getvalue().splitlines()).exchanges, P32).impossible is not None
 
 

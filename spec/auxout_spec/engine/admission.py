@@ -44,7 +44,7 @@ def launch(
     for request_id, num_tokens in event.tokens:
         state, entry = _advance(config, state, metadata, request_id, num_tokens, drafts.get(request_id, 0))
         entries.append(entry)
-    state = worker_side.begin_step(config, state, metadata, tuple(entries))
+    state = worker_side.begin_step(config, state, metadata, tuple(entries), call)
     if not entries:
         return state
     return state._replace(in_flight=(*state.in_flight, Step(metadata.generation, tuple(entries))))

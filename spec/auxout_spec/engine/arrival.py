@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from .. import kernel
 from ..calls import Call, RequestFinished
+from ..calls import Close as CloseCall
 from ..values import Result
-from .events import Add, Chunk, End
+from .events import Add, Chunk, Close, End
 from .guards import require
 from .state import EngineConfig, EngineRequest, EngineState, append, prefix, view, with_new_hashes
 
@@ -66,6 +67,16 @@ def end(config: EngineConfig, state: EngineState, event: End, call: Callable[[Ca
         return state.with_request(request._replace(queue=(*request.queue, None)))
     call(RequestFinished(view(request, finished=True)))
     return state._replace(requests=tuple(r for r in state.requests if r is not request))
+
+
+def close(
+    config: EngineConfig, state: EngineState, event: Close, call: Callable[[Call], Result]
+) -> EngineState:
+    """The engine shuts down with whatever it has under way; a fresh one starts."""
+    require(config.limits is not None, "ENV-FORM-1", "there is no worker to close")
+    require(event.restart, "ENV-FORM-1", "what was closed starts again")
+    call(CloseCall())
+    return EngineState()
 
 
 def next_turn(config: EngineConfig, session: EngineRequest, event: Chunk) -> EngineRequest:

@@ -136,18 +136,34 @@ class End(NamedTuple):
     """The session."""
 
 
+class Close(NamedTuple):
+    """The engine shuts down, whatever is in flight; another one starts in its place."""
+
+    restart: bool = True
+
+
 TamperKind = Literal[
-    "no_output", "no_entry", "cut_rows", "shift_start", "shrink_hashes", "replace_hash", "mix_lengths"
-]
+    "no_output", "no_entry", "cut_rows", "shift_start", "shrink_hashes", "replace_hash", "mix_lengths",
+    "old_generation", "new_generation", "run_and_end", "late_start", "unknown_end", "unknown_hashes",
+    "unknown_batch",
+    "reject_more", "other_step",
+]  # fmt: skip
 
 
 class Tamper(NamedTuple):
-    """Corrupt what the connector sees at the next event only; the engine itself stays sound.
+    """Corrupt what a connector sees at the next event only; the engine itself stays sound.
 
     ``no_output``: the step returns no output at all. ``no_entry``: none for this request. ``cut_rows``:
     ``amount`` rows are missing at the end. ``shift_start``: the output claims to start ``amount`` positions
     later. ``shrink_hashes``: only ``amount`` hashes are left. ``replace_hash``: hash number ``amount`` has
     another value. ``mix_lengths``: hash number ``amount`` is twice as long as the others.
+
+    The worker is shown a corrupted call, which it must refuse, and then the sound one. Its metadata:
+    ``old_generation``, ``new_generation``: of ``amount`` generations before or later. ``run_and_end``: the
+    request also ends. ``late_start``: its emit start is ``amount`` positions later. ``unknown_end``,
+    ``unknown_hashes``: somebody unknown ends, or gets hashes. Its batch: ``unknown_batch``: somebody unknown is in
+    it. The report of a step: ``reject_more``: ``amount``
+    more drafts rejected than the request has rows. ``other_step``: that of a later step.
     """
 
     kind: TamperKind
@@ -180,6 +196,7 @@ Event = (
     | Reset
     | Chunk
     | End
+    | Close
     | Tamper
     | Unpack
 )

@@ -21,7 +21,7 @@ from .state import (
     view,
     with_new_hashes,
 )
-from .tampering import tampered_outputs
+from .tampering import HASH_KINDS, tampered_outputs
 
 
 def land(
@@ -29,14 +29,16 @@ def land(
 ) -> EngineState:
     """Consume the oldest step: request by request, in the order in which it was scheduled."""
     require(bool(state.in_flight), "ENV-LAND-1", "no step is in flight")
-    hash_tampers = [t for t in state.tampered if t.kind.endswith(("hash", "hashes", "lengths"))]
-    require(not hash_tampers, "ENV-TAMPER-1", "hash lists are corrupted at a launch, abort or preemption")
+    hashes = any(tampered.kind in HASH_KINDS for tampered in state.tampered)
+    require(not hashes, "ENV-TAMPER-1", "hash lists are corrupted at a launch, abort or preemption")
     flying = state.in_flight[0]
     loading.check_failures(config, state, flying, event)
     sampled, invalid = _sampled(config, state, flying, event), loading.on_invalid_kv(flying, event)
     state, right = _right_output(state, flying, sampled)
     right = tuple(output for output in right if output[0] not in invalid)
-    state, outputs = worker_side.process_output(config, state, sampled, right, invalid)
+    state, outputs = worker_side.process_output(config, state, sampled, right, call, invalid)
+    if outputs is None:
+        return state
     seen = tampered_outputs(state, outputs)
     state = state._replace(in_flight=state.in_flight[1:])
     stops = dict(event.stop)

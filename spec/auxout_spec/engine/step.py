@@ -4,8 +4,9 @@
 calls a real engine would make, each with the spec's answer. Driving an implementation means making these calls
 and comparing; exploring means ignoring them.
 
-When the spec refuses a call, the event did not happen and the engine stays as it was; only a landing goes on,
-with no rows for the request whose output was refused.
+When the spec's scheduler connector refuses a call, the event did not happen and the engine stays as it was; only
+a landing goes on, with no rows for the request whose output was refused. When the worker refuses one, the run is
+over (``Problem``).
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import calls
-from ..calls import Call, Exchange
+from ..calls import WORKER_CALLS, Call, Exchange, Halves
 from ..values import Refusal, Result
 from .admission import launch
-from .arrival import add, chunk, end
+from .arrival import add, chunk, close, end
 from .events import (
     Abort,
     Add,
     Chunk,
+    Close,
     End,
     Event,
     Evict,
@@ -40,20 +42,23 @@ from .landing import land
 from .loading import load, loaded
 from .reset import abort, evict, pause, preempt, reset
 from .state import EngineConfig, EngineState
-from .tampering import HASH_KINDS, tamper
+from .tampering import HASH_KINDS, METADATA_KINDS, REPORT_KINDS, tamper
 
 
 class Recorder:
     """Makes the calls of one event against the spec and keeps them."""
 
     def __init__(self, config: EngineConfig, state: EngineState) -> None:
-        self.profile = config.profile
-        self.connector = state.connector
+        self.profile, self.limits = config.profile, config.limits
+        self.halves = Halves(state.connector, state.worker)
         self.exchanges: list[Exchange] = []
+        self.refused = 0
+        """Calls that the spec's scheduler connector refused."""
 
     def call(self, call: Call) -> Result:
         """The spec's answer to ``call``."""
-        self.connector, result = calls.apply(self.profile, self.connector, call)
+        self.halves, result = calls.apply(self.profile, self.limits, self.halves, call)
+        self.refused += isinstance(result, Refusal) and not isinstance(call, WORKER_CALLS)
         self.exchanges.append(Exchange(call, result))
         return result
 
@@ -73,6 +78,7 @@ _TRANSITIONS: dict[
     Reset: reset,
     Chunk: chunk,
     End: end,
+    Close: close,
     Tamper: tamper,
 }
 
@@ -88,18 +94,25 @@ def step(config: EngineConfig, state: EngineState, event: Event) -> tuple[Engine
         recorder.call(calls.Unpack(event.data, event.item_size))
         return state, tuple(recorder.exchanges)
     after = _TRANSITIONS[type(event)](config, state, event, recorder.call)
-    refused = any(isinstance(exchange.result, Refusal) for exchange in recorder.exchanges)
+    refused = recorder.refused > 0
     if refused and not isinstance(event, Land):
         after = state
     if state.tampered and not isinstance(event, Tamper):
-        # Where the protocol does not look, an implementation may: only a corruption that it refuses can be judged.
-        hashes = any(tampered.kind in HASH_KINDS for tampered in state.tampered)
-        judged = refused or not hashes or bool(config.profile.deviations)
-        shown = bool(recorder.exchanges) and judged
-        require(shown, "ENV-TAMPER-1", f"{type(event).__name__} does not show the corruption")
+        _require_shown(config, state, event, recorder)
         after = after._replace(tampered=())
-    after = _with_tokens_of_the_gone(state, after._replace(connector=recorder.connector))
-    return _forget_activations(after), tuple(recorder.exchanges)
+    after = after._replace(connector=recorder.halves.scheduler, worker=recorder.halves.worker)
+    return _forget_activations(_with_tokens_of_the_gone(state, after)), tuple(recorder.exchanges)
+
+
+def _require_shown(config: EngineConfig, state: EngineState, event: Event, recorder: Recorder) -> None:
+    """A corruption is for the next event, which must show it to the connector that it is for."""
+    kinds = [tampered.kind for tampered in state.tampered]
+    # Where the protocol does not look, an implementation may: only a corruption that it refuses can be judged.
+    judged = recorder.refused or not any(kind in HASH_KINDS for kind in kinds) or config.profile.deviations
+    for_worker = any(kind in METADATA_KINDS or kind in REPORT_KINDS for kind in kinds)
+    seen = [e for e in recorder.exchanges if isinstance(e.call, WORKER_CALLS) is for_worker]
+    shown = bool(judged and seen) and (not for_worker or any(isinstance(e.result, Refusal) for e in seen))
+    require(shown, "ENV-TAMPER-1", f"{type(event).__name__} does not show the corruption")
 
 
 def _with_tokens_of_the_gone(before: EngineState, after: EngineState) -> EngineState:

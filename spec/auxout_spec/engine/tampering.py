@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
-from ..calls import Call
+from ..calls import Batch, Call, ProcessOutput
 from ..scheduler import NOTHING_SENT
-from ..values import Outputs, RequestOutput, RequestView, Result
-from .events import Tamper
+from ..values import Metadata, Outputs, RequestOutput, RequestView, Result
+from ..worker import Part
+from .events import Tamper, TamperKind
 from .guards import require
 from .state import EngineConfig, EngineState
 
 HASH_KINDS = ("shrink_hashes", "replace_hash", "mix_lengths")
+METADATA_KINDS: tuple[TamperKind, ...] = (
+    "old_generation", "new_generation", "run_and_end", "late_start", "unknown_end", "unknown_hashes",
+    "unknown_batch",
+)  # fmt: skip
+REPORT_KINDS: tuple[TamperKind, ...] = ("reject_more", "other_step")
+NOBODY = "nobody"
+"""An id that no request has."""
 
 
 def tamper(
@@ -63,6 +71,44 @@ def tampered_outputs(state: EngineState, outputs: Outputs) -> Outputs | None:
         elif output is not None and event.kind == "shift_start":
             by_request[event.request] = output._replace(token_start=output.token_start + event.amount)
     return tuple(by_request.items())
+
+
+def tampered_batches(state: EngineState, batch: Batch) -> Iterator[Batch]:
+    """A step's batch with each corruption that is meant for the worker."""
+    for kind, _, _ in state.tampered:
+        if kind == "unknown_batch":
+            yield (*batch, (NOBODY, 0, 1))
+
+
+def tampered_metadata(state: EngineState, metadata: Metadata) -> Iterator[Metadata]:
+    """A step's metadata with each corruption that is meant for the worker."""
+    for kind, request_id, amount in state.tampered:
+        if kind == "old_generation" and amount > 0:
+            yield metadata._replace(generation=metadata.generation - amount)
+        elif kind == "new_generation" and amount > 0:
+            yield metadata._replace(generation=metadata.generation + amount)
+        elif kind == "run_and_end" and request_id in dict(metadata.requests):
+            yield metadata._replace(finished_requests=(*metadata.finished_requests, request_id))
+        elif kind == "late_start":
+            starts = ((name, start + amount * (name == request_id)) for name, start in metadata.requests)
+            yield metadata._replace(requests=tuple(starts))
+        elif kind == "unknown_end":
+            yield metadata._replace(finished_requests=(*metadata.finished_requests, NOBODY))
+        elif kind == "unknown_hashes":
+            yield metadata._replace(block_hashes=(*metadata.block_hashes, (NOBODY, (bytes(32),))))
+
+
+def tampered_reports(state: EngineState, flying: Sequence[tuple[Part, ...]]) -> Iterator[ProcessOutput]:
+    """Corrupted reports of the oldest step, given the sound ones of all steps in flight."""
+    for kind, request_id, amount in state.tampered:
+        if kind == "reject_more" and amount > 0:
+            parts = (
+                part._replace(num_rejected=len(part.rows) + amount) if part.request_id == request_id else part
+                for part in flying[0]
+            )
+            yield ProcessOutput(tuple(parts))
+        elif kind == "other_step" and len(flying) > 1:
+            yield ProcessOutput(flying[1], 1)
 
 
 def _other(block_hash: bytes) -> bytes:

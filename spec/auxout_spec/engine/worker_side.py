@@ -7,25 +7,46 @@ is assumed, which is all that judging a scheduler connector needs.
 
 from __future__ import annotations
 
-from .. import worker
-from ..values import Metadata, Outputs, Refusal, RequestOutput
+from collections.abc import Callable
+
+from ..calls import BeginStep, Call, PrepareOutput, ProcessOutput, WorkerCall
+from ..profiles import Deviation
+from ..values import Metadata, Outputs, Refusal, RequestOutput, Result, StepOutput
 from ..worker import Part
+from .guards import require
 from .rows import activation_of, on_invalid_kv, step_rows, text_at
-from .state import EngineConfig, EngineState, Entry, Problem
+from .state import EngineConfig, EngineState, Entry, Problem, Step
+from .tampering import tampered_batches, tampered_metadata, tampered_reports
+
+_UNNOTICED: dict[str, Deviation] = {
+    "WORK-BEGIN-5": Deviation.UNKNOWN_REQUEST_CRASHES,
+    "WORK-STEP-2": Deviation.UNKNOWN_REQUEST_CRASHES,
+    "WORK-STEP-1": Deviation.ANY_STEP_ORDER,
+}
+"""Corruptions that a release does not refuse as it must, by the clause that says so."""
 
 
 def begin_step(
-    config: EngineConfig, state: EngineState, metadata: Metadata, entries: tuple[Entry, ...]
+    config: EngineConfig,
+    state: EngineState,
+    metadata: Metadata,
+    entries: tuple[Entry, ...],
+    call: Callable[[Call], Result],
 ) -> EngineState:
     """The worker takes in the metadata; its step is in flight as soon as its forward pass ran."""
     if config.limits is None:
         return state
-    after, refusal = worker.begin_step(config.limits, state.worker, metadata)
-    if refusal is not None:
-        return state._replace(problem=Problem(refusal.clause, refusal.message))
-    if entries:
-        after = worker.prepare_output(after, tuple(entry.request_id for entry in entries))
-    return state._replace(worker=after)
+    for corrupted in tampered_metadata(state, metadata):
+        state = _must_refuse(config, state, BeginStep(corrupted), call)
+    if state.problem is not None:
+        return state
+    refusal = call(BeginStep(metadata))
+    if not isinstance(refusal, Refusal) and entries:
+        batch = tuple((entry.request_id, entry.token_start, entry.num_tokens) for entry in entries)
+        for corrupted in tampered_batches(state, batch):
+            state = _must_refuse(config, state, PrepareOutput(corrupted), call)
+        refusal = call(PrepareOutput(batch))
+    return _with_problem(state, refusal) if isinstance(refusal, Refusal) else state
 
 
 def process_output(
@@ -33,9 +54,10 @@ def process_output(
     state: EngineState,
     sampled: dict[str, int],
     right: Outputs,
+    call: Callable[[Call], Result],
     invalid: frozenset[str] = frozenset(),
-) -> tuple[EngineState, Outputs]:
-    """The oldest step's output as the worker returns it, compared with the right one.
+) -> tuple[EngineState, Outputs | None]:
+    """The oldest step's output as the worker returns it, compared with the right one; None if it refused.
 
     Args:
         sampled: tokens that the model runner returned for each request that sampled.
@@ -43,13 +65,41 @@ def process_output(
     """
     if config.limits is None:
         return state, right
-    flying = state.in_flight[0]
-    parts = tuple(_part(state, entry, flying.generation, sampled, invalid) for entry in flying.entries)
-    after, outputs = worker.process_output(config.limits, state.worker, parts)
-    if isinstance(outputs, Refusal):
-        return state._replace(problem=Problem(outputs.clause, outputs.message)), right
-    state = state._replace(worker=after)
-    return _compared(state, outputs, dict(right)), outputs
+    steps = state.in_flight if state.tampered else state.in_flight[:1]
+    flying = [_parts(state, step, sampled if at == 0 else {}, invalid) for at, step in enumerate(steps)]
+    for corrupted in tampered_reports(state, flying):
+        state = _must_refuse(config, state, corrupted, call)
+    if state.problem is not None:
+        return state, None
+    output = call(ProcessOutput(flying[0]))
+    if isinstance(output, Refusal):
+        return _with_problem(state, output), None
+    assert isinstance(output, StepOutput)
+    return _compared(state, output.outputs, dict(right)), output.outputs
+
+
+def _must_refuse(
+    config: EngineConfig, state: EngineState, corrupted: WorkerCall, call: Callable[[Call], Result]
+) -> EngineState:
+    """Show the worker a corrupted call; a release that refuses it is no longer of use."""
+    deviations = config.profile.deviations
+    refusal = call(corrupted)
+    refused = isinstance(refusal, Refusal) and _UNNOTICED.get(refusal.clause) not in deviations
+    require(refused, "ENV-TAMPER-1", "the worker does not look at that")
+    landed = isinstance(corrupted, ProcessOutput)
+    spoils = Deviation.WORKER_STEP_LOST if landed else Deviation.WORKER_NOT_ATOMIC
+    return _with_problem(state, refusal) if spoils in deviations and isinstance(refusal, Refusal) else state
+
+
+def _with_problem(state: EngineState, refusal: Refusal) -> EngineState:
+    return state._replace(problem=Problem(refusal.clause, refusal.message))
+
+
+def _parts(
+    state: EngineState, step: Step, sampled: dict[str, int], invalid: frozenset[str]
+) -> tuple[Part, ...]:
+    """What the model runner reports of a step."""
+    return tuple(_part(state, entry, step.generation, sampled, invalid) for entry in step.entries)
 
 
 def _part(

@@ -9,12 +9,26 @@ from __future__ import annotations
 from collections import Counter
 
 from auxout_spec import scheduler
-from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, Reset, TakeOutput, Unpack
+from auxout_spec.calls import (
+    BeginStep,
+    BuildConnectorMeta,
+    Call,
+    Close,
+    Halves,
+    PrepareOutput,
+    ProcessOutput,
+    RequestFinished,
+    Reset,
+    SchedulerCall,
+    TakeOutput,
+    Unpack,
+)
 from auxout_spec.profiles import Profile
 from auxout_spec.scheduler import SchedulerState
 from auxout_spec.values import BlockHash, Hashes, Metadata, Refusal, RequestView, Result, Rows
 
 from ..observation import Odd, Raised
+from . import worker_diagnosis
 from .ledger import Ledger
 
 NOT_ABOUT_ONE_CALL = frozenset(
@@ -26,12 +40,15 @@ NOT_ABOUT_ONE_CALL = frozenset(
 def broken_clause(
     profile: Profile,
     ledger: Ledger,
-    before: SchedulerState,
+    halves: Halves,
     call: Call,
     right: Result,
     actual: Result | Raised | Odd,
 ) -> str:
     """The id of the clause that ``actual`` breaks, ``right`` being the spec's answer."""
+    before = halves.scheduler
+    if isinstance(call, BeginStep | PrepareOutput | ProcessOutput | Close):
+        return worker_diagnosis.broken_clause(ledger, halves, call, right, actual)
     if isinstance(right, Refusal):
         crashed = isinstance(actual, Raised) and not actual.refusal
         return "SCHED-REFUSE-1" if crashed and not right.clause.startswith("WIRE") else right.clause
@@ -43,7 +60,7 @@ def _of_an_allowed_call(
     profile: Profile,
     ledger: Ledger,
     before: SchedulerState,
-    call: Call,
+    call: SchedulerCall,
     right: Result,
     actual: Result | Raised | Odd,
 ) -> str:

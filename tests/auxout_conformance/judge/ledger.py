@@ -8,9 +8,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, Reset, TakeOutput
+from auxout_spec.calls import (
+    BeginStep,
+    BuildConnectorMeta,
+    Call,
+    Halves,
+    ProcessOutput,
+    RequestFinished,
+    Reset,
+    TakeOutput,
+)
 from auxout_spec.scheduler import SchedulerState
-from auxout_spec.values import Metadata, Refusal, RequestView, Result
+from auxout_spec.values import Metadata, Refusal, RequestView, Result, Row
+
+ATOMICITY_OF: dict[type, str] = {
+    BuildConnectorMeta: "SCHED-REFUSE-3",
+    RequestFinished: "SCHED-REFUSE-4",
+    TakeOutput: "SCHED-REFUSE-5",
+    BeginStep: "WORK-REFUSE-2",
+    ProcessOutput: "WORK-REFUSE-3",
+}
+"""The clause that says: this call, refused, changes nothing."""
+ATOMICITY = frozenset(ATOMICITY_OF.values())
 
 
 @dataclass
@@ -32,20 +51,45 @@ class Ledger:
     views: dict[str, RequestView] = field(default_factory=dict)
     """Each request as the connector last saw it."""
     refused: str = ""
-    """The clause on atomicity that the last refused call puts at stake."""
+    """The clause on atomicity that the last refused call of the scheduler connector puts at stake."""
+    worker_refused: str = ""
+    """The same for the worker."""
+    rejected: set[Row] = field(default_factory=set)
+    """Rows of rejected drafts."""
+    block_size: int = 1
+    """Tokens per hash block, where there is a worker."""
+    reattached: set[str] = field(default_factory=set)
+    """Requests that had a step which started beyond what was accepted."""
     resets_since_metadata: int = 0
 
-    def record(self, call: Call, before: SchedulerState, right: Result) -> None:
+    def record(self, call: Call, before: Halves, right: Result) -> None:
         """Add one exchange."""
         if isinstance(right, Refusal):
-            self.refused = _atomicity(call) or self.refused
+            self._record_refusal(ATOMICITY_OF.get(type(call), ""))
         elif isinstance(call, BuildConnectorMeta) and isinstance(right, Metadata):
-            self._record_metadata(call, before, right)
+            self._record_metadata(call, before.scheduler, right)
+        elif isinstance(call, ProcessOutput):
+            self.record_parts(call, before)
         elif isinstance(call, RequestFinished):
             self.views[call.request.request_id] = call.request
             (self.preempted.add if call.preempted else self.preempted.discard)(call.request.request_id)
         elif isinstance(call, Reset):
-            self._record_reset(before)
+            self._record_reset(before.scheduler)
+
+    def _record_refusal(self, clause: str) -> None:
+        if clause.startswith("WORK"):
+            self.worker_refused = clause
+        else:
+            self.refused = clause or self.refused
+
+    def record_parts(self, call: ProcessOutput, before: Halves) -> None:
+        """Remember what a step's report says of drafts."""
+        known = dict(before.worker.requests)
+        for part in call.parts:
+            self.rejected |= set(part.rows[len(part.rows) - part.num_rejected :])
+            request = known.get(part.request_id)
+            if request is not None and part.token_start > request.capture_cursor >= 0:
+                self.reattached.add(part.request_id)
 
     def _record_metadata(self, call: BuildConnectorMeta, before: SchedulerState, right: Metadata) -> None:
         self.views.update((view.request_id, view) for view in call.requests)
@@ -62,11 +106,3 @@ class Ledger:
         self.reset_while_active |= {request_id for request_id, _ in before.active}
         self.dropped |= {request_id for request_id, _ in before.ended}
         self.resets_since_metadata += 1
-
-
-def _atomicity(call: Call) -> str:
-    if isinstance(call, BuildConnectorMeta):
-        return "SCHED-REFUSE-3"
-    if isinstance(call, RequestFinished):
-        return "SCHED-REFUSE-4"
-    return "SCHED-REFUSE-5" if isinstance(call, TakeOutput) else ""

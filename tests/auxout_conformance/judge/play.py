@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from auxout_spec import calls
-from auxout_spec.calls import BuildConnectorMeta, Call, Exchange
+from auxout_spec.calls import WORKER_CALLS, BuildConnectorMeta, Call, Close, Exchange, Halves
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.engine import (
     Add,
@@ -20,26 +20,34 @@ from auxout_spec.engine import (
     initial,
     step,
 )
-from auxout_spec.profiles import Profile
+from auxout_spec.profiles import Deviation, Profile
 from auxout_spec.scenario import Scenario, config_of
-from auxout_spec.scheduler import SchedulerState
-from auxout_spec.values import Metadata, Refusal, Result
+from auxout_spec.values import Metadata, Refusal, Result, StepOutput
 
 from ..observation import Observation, Odd, Raised
-from . import diagnosis
-from .ledger import Ledger
-from .render import describe_call, describe_outcome
-
-ATOMICITY = frozenset(("SCHED-REFUSE-3", "SCHED-REFUSE-4", "SCHED-REFUSE-5"))
+from ..targets.adapter import Offer
+from ..targets.drivers import Sizes
+from . import diagnosis, worker_diagnosis
+from .ledger import ATOMICITY, ATOMICITY_OF, Ledger
+from .render import describe_call, describe_outcome, describe_usage
 
 EMPTY_STEP = "SCHED-META-3"
+
+SPOILED_BY = {
+    "WORK-REFUSE-2": Deviation.WORKER_NOT_ATOMIC,
+    "WORK-REFUSE-3": Deviation.WORKER_STEP_LOST,
+}
+"""After a refusal these releases hold something else than before."""
 
 
 class Player(Protocol):
     """What a play needs of a host."""
 
-    def new(self, profile: str) -> None:
-        """Start a fresh connector."""
+    offer: Offer
+    """Which halves the target has; the spec answers for the other."""
+
+    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+        """Start fresh connectors."""
         ...
 
     def call(self, call: Call) -> Observation:
@@ -61,7 +69,11 @@ class Failure:
 
 @dataclass
 class Play:
-    """One scenario in progress: the engine model on one side, a target's session on the other."""
+    """One scenario in progress: the engine model on one side, a target's session on the other.
+
+    Where the engine drives a worker (``EngineConfig.limits``), a call that the worker must refuse, other than a
+    corrupted one, ends the scenario: the engine would be gone.
+    """
 
     host: Player
     config: EngineConfig
@@ -70,14 +82,22 @@ class Play:
     num_events: int = 0
     num_calls: int = 0
     num_refusals: int = 0
+    last_refused: str = ""
+    """The clause by which the last call was refused that had to be."""
     advice: list[tuple[str, str]] = field(default_factory=list)
     """SHOULD clauses that do not hold, with a sentence."""
 
     @classmethod
     def start(cls, host: Player, config: EngineConfig) -> Play:
-        """A fresh connector and a fresh engine."""
-        host.new(config.profile.name)
-        return cls(host, config)
+        """Fresh connectors and a fresh engine."""
+        limits = config.limits
+        host.new(config.profile.name, limits and Sizes(limits.block_size, limits.capacity, config.depth))
+        return cls(host, config, ledger=Ledger(block_size=config.block_size))
+
+    @property
+    def over(self) -> bool:
+        """Whether the engine is gone, so that nothing more can happen."""
+        return self.state.problem is not None
 
     def event(self, event: Event) -> Failure | None:
         """Apply one event to both sides.
@@ -85,29 +105,38 @@ class Play:
         Raises:
             Impossible: no engine can bring it about here; nothing has changed.
         """
-        before = self.state.connector
+        before = Halves(self.state.connector, self.state.worker)
         self.state, exchanges = step(self.config, self.state, event)
         self.num_events += 1
         for exchange in exchanges:
-            failure = self._exchange(before, exchange)
+            after, _ = calls.apply(self.config.profile, self.config.limits, before, exchange.call)
+            failure = self._exchange(before, exchange, after)
             if failure is not None:
                 return failure
-            before = self._after(before, exchange)
+            before = after
         return None
 
-    def _exchange(self, before: SchedulerState, exchange: Exchange) -> Failure | None:
-        seen = self.host.call(exchange.call)
-        self.num_calls += 1
-        failure = self._judge(before, exchange, seen)
-        if failure is None:
-            self.ledger.record(exchange.call, before, exchange.result)
-        return failure
+    def _exchange(self, before: Halves, exchange: Exchange, after: Halves) -> Failure | None:
+        if self._judged(exchange.call):
+            seen = self.host.call(exchange.call)
+            self.num_calls += 1
+            failure = self._judge(before, exchange, seen) or self._usage_failure(exchange, after, seen)
+            if failure is not None:
+                return failure
+        self.ledger.record(exchange.call, before, exchange.result)
+        return None
 
-    def _judge(self, before: SchedulerState, exchange: Exchange, seen: Observation) -> Failure | None:
+    def _judged(self, call: Call) -> bool:
+        """Whether the target has the half that is called."""
+        offer = self.host.offer
+        return offer.worker if isinstance(call, WORKER_CALLS) else offer.scheduler
+
+    def _judge(self, before: Halves, exchange: Exchange, seen: Observation) -> Failure | None:
         call, right = exchange
         if isinstance(right, Refusal):
             self.num_refusals += 1
-        if not agrees(right, seen.outcome):
+            self.last_refused = right.clause
+        if not self._acceptable(right, seen.outcome):
             clause = diagnosis.broken_clause(
                 self.config.profile, self.ledger, before, call, right, seen.outcome
             )
@@ -117,6 +146,39 @@ class Play:
         for clause, text in seen.notes:
             return Failure(clause, self.num_events, describe_call(call), CLAUSES[clause].sentence, text)
         return None
+
+    def _acceptable(self, right: Result, outcome: Result | Raised | Odd) -> bool:
+        """Whether an answer is right; a store that writes behind may be late in saying that it failed."""
+        late = (
+            isinstance(right, Refusal)
+            and right.clause.startswith("STORE-PUT")
+            and self.host.offer.writes_behind
+        )
+        return (
+            agrees(right, outcome) or (late and outcome is None) or (late and isinstance(outcome, StepOutput))
+        )
+
+    def _usage_failure(self, exchange: Exchange, after: Halves, seen: Observation) -> Failure | None:
+        """What the worker holds, compared with what it should hold."""
+        limits, refused = self.config.limits, isinstance(exchange.result, Refusal)
+        if seen.usage is None or limits is None or (refused and isinstance(exchange.call, Close)):
+            return None
+        late = refused and not isinstance(seen.outcome, Raised)
+        lasting = ATOMICITY_OF.get(type(exchange.call)) if refused else ""
+        if late or SPOILED_BY.get(lasting or "") in self.config.profile.deviations:
+            return None
+        found = worker_diagnosis.broken_usage(self.ledger, limits, after.worker, seen.usage)
+        if not found:
+            return None
+        found = lasting or found
+        should = worker_diagnosis.right_usage(after.worker)
+        return Failure(
+            found,
+            self.num_events,
+            f"usage() after {describe_call(exchange.call)}",
+            describe_usage(should),
+            describe_usage(seen.usage),
+        )
 
     def _failure(self, clause: str, call: Call, right: Result, actual: Result | Raised | Odd) -> Failure:
         views = dict(self.ledger.views)
@@ -133,9 +195,6 @@ class Play:
             self.advice.append(
                 ("SCHED-REFUSE-2", f"{describe_call(call)} was refused with {raised.message!r}")
             )
-
-    def _after(self, before: SchedulerState, exchange: Exchange) -> SchedulerState:
-        return calls.apply(self.config.profile, before, exchange.call)[0]
 
 
 def play(
@@ -199,6 +258,8 @@ def _played(
             break
         if failure is not None:
             return running, failure
+        if running.over:
+            break
     return running, None
 
 
@@ -207,10 +268,11 @@ def _without_refusals(config: EngineConfig, events: tuple[Event, ...]) -> tuple[
     state, kept = initial(), list[Event]()
     for event in events:
         state, exchanges = step(config, state, event)
-        if any(isinstance(exchange.result, Refusal) for exchange in exchanges):
+        refused = [exchange.call for exchange in exchanges if isinstance(exchange.result, Refusal)]
+        if refused:
             while kept and isinstance(kept[-1], Tamper):
                 kept.pop()
-            if not isinstance(event, Land):
+            if not isinstance(event, Land) and not isinstance(refused[0], WORKER_CALLS):
                 continue
         kept.append(event)
     return tuple(kept)
@@ -222,6 +284,8 @@ def agrees(right: Result, outcome: Result | Raised | Odd) -> bool:
         return isinstance(outcome, Raised) and outcome.refusal
     if isinstance(right, Metadata) and isinstance(outcome, Metadata):
         return _comparable(right) == _comparable(outcome)
+    if isinstance(right, StepOutput) and isinstance(outcome, StepOutput):
+        return dict(right.outputs) == dict(outcome.outputs)
     return type(right) is type(outcome) and right == outcome
 
 

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 from typing import NamedTuple
 
-from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, Reset, TakeOutput
-from auxout_spec.values import BlockHash, Hashes, Metadata, Refusal, RequestView, Result, Row, Rows
+from auxout_spec.calls import (
+    BeginStep,
+    BuildConnectorMeta,
+    Call,
+    PrepareOutput,
+    ProcessOutput,
+    RequestFinished,
+    Reset,
+    TakeOutput,
+    Unpack,
+    WorkerCall,
+)
+from auxout_spec.values import (
+    BlockHash,
+    Hashes,
+    Metadata,
+    Refusal,
+    RequestView,
+    Result,
+    Row,
+    Rows,
+    StepOutput,
+)
 
-from ..observation import Odd, Raised
+from ..observation import Odd, Raised, Usage
 
 Views = dict[str, RequestView]
 
@@ -23,7 +45,34 @@ def describe_call(call: Call) -> str:
         return f"request_finished({call.request.request_id})"
     if isinstance(call, Reset):
         return "reset()"
-    return f"list(PackedBlockHashes({call.data.hex()!r}, {call.item_size}))"
+    if isinstance(call, Unpack):
+        return f"list(PackedBlockHashes({call.data.hex()!r}, {call.item_size}))"
+    return _describe_worker_call(call)
+
+
+def _describe_worker_call(call: WorkerCall) -> str:
+    if isinstance(call, BeginStep):
+        return f"begin_step({_metadata(call.metadata, {})})"
+    if isinstance(call, PrepareOutput):
+        return f"prepare_output({_spans((name, start, count) for name, start, count in call.batch)})"
+    if isinstance(call, ProcessOutput):
+        spans = _spans((part.request_id, part.token_start, len(part.rows)) for part in call.parts)
+        sampled = ", ".join(
+            f"{part.request_id} sampled {part.num_sampled}"
+            + (f", rejected {part.num_rejected}" if part.num_rejected else "")
+            for part in call.parts
+        )
+        return f"process_output({spans}; {sampled})"
+    return "close()"
+
+
+def _spans(parts: Iterable[tuple[str, int, int]]) -> str:
+    return ", ".join(f"{name}[{start}, {start + count})" for name, start, count in parts)
+
+
+def describe_usage(usage: Usage) -> str:
+    """What a worker holds, on one line."""
+    return ", ".join(f"{name} {value}" for name, value in usage._asdict().items())
 
 
 def describe_outcome(outcome: Result | Raised | Odd, views: Views) -> str:
@@ -32,6 +81,9 @@ def describe_outcome(outcome: Result | Raised | Odd, views: Views) -> str:
         return _metadata(outcome, views)
     if isinstance(outcome, Rows):
         return _rows(outcome.rows)
+    if isinstance(outcome, StepOutput):
+        parts = (f"{name} from {out.token_start}: {_rows(out.rows)}" for name, out in outcome.outputs)
+        return "; ".join(parts) or "no output"
     if isinstance(outcome, Hashes):
         return "[" + ", ".join(block_hash.hex() for block_hash in outcome.hashes) + "]"
     if isinstance(outcome, Refusal):

@@ -1,4 +1,4 @@
-"""Known-bad targets: faulty connectors that the suite must catch, and the mutator that makes many more.
+"""Known-bad targets: faulty connectors and workers that the suite must catch, and the mutator that makes more.
 
 ``catalogue`` lists them, ``load`` builds one. Each is the reference connector with a small edit, made when it is
 loaded, so the faults follow the reference and nothing wrong is ever on disk.
@@ -6,6 +6,7 @@ loaded, so the faults follow the reference and nothing wrong is ever on disk.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import sys
 from functools import cache
@@ -18,42 +19,51 @@ from .entry import KnownBad
 
 __all__ = ["EditNotApplicable", "KnownBad", "catalogue", "load", "mutated_source", "reference_source"]
 
-_PACKAGE, _FILE = "auxout_reference", "connector.py"
+_PACKAGE = "auxout_reference"
 _numbers = itertools.count(1)
 
 
 def catalogue() -> tuple[KnownBad, ...]:
-    """Every known-bad connector."""
+    """Every known-bad connector and worker."""
     return KNOWN_BAD
 
 
 def load(name: str) -> ModuleType:
-    """A fresh module of one known-bad connector, with the names of vLLM's connector module.
+    """A fresh module of one known-bad connector or worker, with the names of vLLM's module, or ``WorkerCore``.
 
-    It is registered in ``sys.modules`` under a name of its own, since its classes must pickle.
+    It belongs to a package of its own, a copy of the reference with one module edited: its classes must pickle.
 
     Raises:
         KeyError: no such name.
         EditNotApplicable: the reference has changed and the catalogue has not.
     """
-    module = ModuleType(f"auxout_known_bad_{name.replace('-', '_').replace('.', '_')}_{next(_numbers)}")
-    # Relative imports are the reference's own.
-    module.__package__ = _PACKAGE
+    entry = _entries()[name]
+    package = ModuleType(f"auxout_known_bad_{name.replace('-', '_').replace('.', '_')}_{next(_numbers)}")
+    package.__path__ = [str(resources.files(_PACKAGE))]
+    stem = entry.file.removesuffix(".py")
+    module = ModuleType(f"{package.__name__}.{stem}")
+    module.__package__ = package.__name__
     module.__file__ = f"<known-bad:{name}>"
     code = compile(mutated_source(name), module.__file__, "exec")
-    sys.modules[module.__name__] = module
+    sys.modules[package.__name__], sys.modules[module.__name__] = package, module
+    setattr(package, stem, module)
     exec(code, module.__dict__)
-    return module
+    return importlib.import_module(f"{package.__name__}.worker") if entry.is_worker else module
 
 
 @cache
 def mutated_source(name: str) -> str:
-    """The source of one known-bad connector."""
-    entries = {entry.name: entry for entry in KNOWN_BAD}
-    return edited(reference_source(), entries[name].edits)
+    """The source of the edited module of one known-bad connector or worker."""
+    entry = _entries()[name]
+    return edited(reference_source(entry.file), entry.edits)
 
 
 @cache
-def reference_source() -> str:
-    """The source of the reference connector."""
-    return resources.files(_PACKAGE).joinpath(_FILE).read_text(encoding="utf-8")
+def reference_source(file: str = "connector.py") -> str:
+    """The source of a module of the reference."""
+    return resources.files(_PACKAGE).joinpath(file).read_text(encoding="utf-8")
+
+
+@cache
+def _entries() -> dict[str, KnownBad]:
+    return {entry.name: entry for entry in KNOWN_BAD}

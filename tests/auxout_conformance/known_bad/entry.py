@@ -27,3 +27,10 @@ class KnownBad(NamedTuple):
     edits: tuple[Edit, ...]
     profile: str = "0.32"
     """The profile under which it is wrong."""
+    file: str = "connector.py"
+    """The module of the reference that is edited; any other than the connector's makes it a worker."""
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether it is a faulty worker, not a faulty scheduler connector."""
+        return self.file != "connector.py"

@@ -27,6 +27,9 @@ def _refuse_by_assert(module: ast.Module) -> int:
     return transformer.times
 
 
+REFUSE_BY_ASSERT = Rewrite(_refuse_by_assert)
+
+
 TAKE_FAULTS = (
     KnownBad(
         "no-output-is-none",
@@ -200,7 +203,7 @@ REFUSAL_FAULTS = (
         "assert-only",
         ("SCHED-REFUSE-6",),
         "Refusals are assert statements, which python -O removes.",
-        (Rewrite(_refuse_by_assert),),
+        (REFUSE_BY_ASSERT,),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The bridge from a target's code to the suite: a connector factory and the packed-hash type."""
+"""The bridge from a target's code to the suite: makers of its connectors, and the packed-hash type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from auxout_spec.clauses import SCHEDULER, WORKER
 from auxout_spec.profiles import LATEST
+
+from .drivers import MakeDriver, connector_maker, core_maker
+
+SCHEDULER_NAMES = ("AuxOutputSchedulerConnector", "PackedBlockHashes")
+CORE, CONNECTOR = "WorkerCore", "AuxOutputWorkerConnector"
 
 
 class TargetError(Exception):
@@ -18,32 +24,75 @@ class PatchError(TargetError):
     """A diff that cannot be read or does not apply."""
 
 
+class Offer(NamedTuple):
+    """Which halves a target has, as its host tells."""
+
+    scheduler: bool
+    worker: bool
+    writes_behind: bool = False
+    missing: str = ""
+
+    def has(self, component: str) -> bool:
+        """Whether a component's clauses can be judged."""
+        return self.worker if component in WORKER else self.scheduler
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The components whose clauses can be judged."""
+        return tuple(component for component in (*SCHEDULER, *WORKER) if self.has(component))
+
+
 class Adapter(NamedTuple):
-    """What the suite needs of an implementation."""
+    """What the suite needs of an implementation: a scheduler connector, a worker, or both."""
 
-    scheduler: Callable[[str], Any]
+    scheduler: Callable[[str], Any] | None = None
     """Profile name -> a fresh scheduler connector."""
-    packed_block_hashes: Callable[[bytes, int], Any]
-    """``PackedBlockHashes(data, item_size)``."""
+    packed_block_hashes: Callable[[bytes, int], Any] | None = None
+    """``PackedBlockHashes(data, item_size)``; comes with the scheduler connector."""
+    worker: MakeDriver | None = None
+    writes_behind: bool = False
+    """The worker's store writes in the background: that it fails may show at a later call."""
+    missing: str = ""
+    """Why the worker that the target has cannot be judged here."""
+
+    @property
+    def offer(self) -> Offer:
+        """What can be judged."""
+        return Offer(self.scheduler is not None, self.worker is not None, self.writes_behind, self.missing)
 
 
-def from_module(module: Any, name: str) -> Adapter:
-    """The adapter of a module that holds the API of vLLM's connector module."""
-    missing = [n for n in ("AuxOutputSchedulerConnector", "PackedBlockHashes") if not hasattr(module, n)]
+def from_module(namespace: Any, name: str) -> Adapter:
+    """The adapter of a module, or of any object, that holds the names of vLLM's connector or worker module."""
+    missing = [n for n in SCHEDULER_NAMES if not hasattr(namespace, n)]
+    worker = _worker_of(namespace)
+    if worker is not None and len(missing) == len(SCHEDULER_NAMES):
+        return Adapter(worker=worker, writes_behind=not hasattr(namespace, CORE))
     if missing:
         raise TargetError(
-            f"{name} has no {' and no '.join(missing)}; a target offers the names of vLLM's connector module"
+            f"{name} has no {' and no '.join(missing)}; a target offers the names of vLLM's connector module, "
+            f"{CORE} or {CONNECTOR}"
         )
-    return Adapter(_with_profile(module.AuxOutputSchedulerConnector, name), module.PackedBlockHashes)
+    scheduler = _with_profile(namespace.AuxOutputSchedulerConnector, name)
+    behind = worker is not None and not hasattr(namespace, CORE)
+    return Adapter(scheduler, namespace.PackedBlockHashes, worker, behind)
 
 
 def from_factory(factory: Any, module: ModuleType, name: str) -> Adapter:
-    """The adapter of a factory: it returns a connector, or an object with the connector module's names."""
+    """The adapter of a factory.
+
+    It returns a scheduler connector, a worker core (then it has the parameters of ``WorkerCore``), vLLM's worker
+    connector (then it has those), or an object with the names of their modules.
+    """
     if not callable(factory):
         raise TargetError(f"{name} is not callable; name a function that returns a connector")
+    parameters = _parameters(factory)
+    if {"block_size", "max_objects"} <= parameters:
+        return Adapter(worker=core_maker(factory))
+    if {"vllm_config", "model"} <= parameters:
+        return Adapter(worker=connector_maker(factory), writes_behind=True)
     build = _with_profile(factory, name)
     sample = build("")
-    if hasattr(sample, "AuxOutputSchedulerConnector"):
+    if any(hasattr(sample, each) for each in (*SCHEDULER_NAMES, CORE, CONNECTOR)):
         return from_module(sample, name)
     methods = ("build_connector_meta", "take_output", "request_finished", "reset")
     missing = [method for method in methods if not callable(getattr(sample, method, None))]
@@ -55,6 +104,14 @@ def from_factory(factory: Any, module: ModuleType, name: str) -> Adapter:
             f"module {module.__name__} has no PackedBlockHashes; import or define it beside the factory"
         )
     return Adapter(build, packed)
+
+
+def _worker_of(namespace: Any) -> MakeDriver | None:
+    if hasattr(namespace, CORE):
+        return core_maker(getattr(namespace, CORE))
+    if hasattr(namespace, CONNECTOR):
+        return connector_maker(getattr(namespace, CONNECTOR))
+    return None
 
 
 def _with_profile(factory: Callable[..., Any], name: str) -> Callable[[str], Any]:
@@ -70,3 +127,10 @@ def _with_profile(factory: Callable[..., Any], name: str) -> Callable[[str], Any
         return factory(profile=chosen) if parameter is not None and chosen else factory()
 
     return build
+
+
+def _parameters(factory: Any) -> set[str]:
+    try:
+        return set(inspect.signature(factory).parameters)
+    except (TypeError, ValueError):
+        return set()

@@ -6,9 +6,10 @@ import importlib
 import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
+from . import stubs
 from .adapter import Adapter, TargetError, from_factory, from_module
 
 PACKAGE = "vllm.distributed.aux_output_connector"
@@ -17,8 +18,9 @@ PACKAGE = "vllm.distributed.aux_output_connector"
 class LoadSpec(NamedTuple):
     """What to load, in plain text so that it can cross a process boundary.
 
-    ``module``: a module with the connector's names. ``factory``: ``module:attribute``. ``folder``: a folder that
-    is vLLM's connector package. ``known-bad``: one of the suite's own mutants.
+    ``module``: modules with the names of connector and worker, separated by commas. ``vllm-module``: the same,
+    with stand-ins for what they import of vLLM. ``factory``: ``module:attribute``. ``folder``: a folder that is
+    vLLM's connector package. ``known-bad``: one of the suite's own mutants.
     """
 
     kind: str
@@ -36,15 +38,45 @@ def load(spec: LoadSpec) -> Adapter:
     Raises:
         TargetError: it is not what it should be. What its import raises passes through.
     """
-    if spec.kind == "module":
-        return from_module(importlib.import_module(spec.where), spec.where)
+    if spec.kind in ("module", "vllm-module"):
+        if spec.kind == "vllm-module":
+            stubs.install()
+        modules = [importlib.import_module(name) for name in spec.where.split(",")]
+        return from_module(_merged(*modules), spec.where)
     if spec.kind == "factory":
         return _load_factory(spec.where)
     if spec.kind == "known-bad":
         from .. import known_bad
 
-        return from_module(known_bad.load(spec.where), f"known-bad:{spec.where}")
-    return from_module(load_connector_module(Path(spec.where)), spec.where)
+        module = known_bad.load(spec.where)
+        # A faulty worker's scheduler connector is sound, and is left to the spec.
+        return from_module(_only_worker(module) if hasattr(module, "WorkerCore") else module, spec.where)
+    return _load_folder(Path(spec.where))
+
+
+def _load_folder(folder: Path) -> Adapter:
+    """The scheduler connector, and the worker beside it if there is torch to run it."""
+    connector = load_connector_module(folder)
+    if not (folder / "worker.py").is_file():
+        return from_module(connector, str(folder))
+    if importlib.util.find_spec("torch") is None:
+        missing = "its worker needs torch, which is not installed: pip install 'auxout[torch]'"
+        return from_module(connector, str(folder))._replace(missing=missing)
+    stubs.install()
+    worker = importlib.import_module(f"{PACKAGE}.worker")
+    return from_module(_merged(connector, worker), str(folder))
+
+
+def _only_worker(module: ModuleType) -> SimpleNamespace:
+    return SimpleNamespace(WorkerCore=vars(module)["WorkerCore"])
+
+
+def _merged(*modules: ModuleType) -> SimpleNamespace:
+    """All names of some modules; the first that has one decides."""
+    names: dict[str, object] = {}
+    for module in reversed(modules):
+        names |= vars(module)
+    return SimpleNamespace(**names)
 
 
 def load_connector_module(folder: Path) -> ModuleType:

@@ -17,7 +17,10 @@ from . import revisions, wheels
 from .adapter import TargetError
 from .loading import LoadSpec
 
-BUILT_IN = {"reference": "auxout_reference.connector", "impl": "auxout.connector"}
+BUILT_IN = {
+    "reference": "auxout_reference.connector,auxout_reference.worker",
+    "impl": "auxout.connector,auxout.core",
+}
 ENTRY_POINTS = "auxout.targets"
 FORMS = (
     ("module:factory", "a function in an importable module that returns a connector"),
