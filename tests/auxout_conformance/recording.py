@@ -213,10 +213,10 @@ def view_of(request: Any) -> RequestView:
     params = request.sampling_params
     return RequestView(
         request.request_id,
-        request.num_tokens,
-        request.num_prompt_tokens,
-        request.num_output_tokens,
-        0 if params is None else params.routed_experts_prompt_start,
+        int(request.num_tokens),
+        int(request.num_prompt_tokens),
+        int(request.num_output_tokens),
+        0 if params is None else int(params.routed_experts_prompt_start),
         tuple(request.block_hashes),
         bool(request.is_finished()),
     )

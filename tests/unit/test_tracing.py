@@ -137,6 +137,25 @@ def test_rows_are_told_apart_by_value_and_dtype() -> None:
     assert len({recording.rows_of(small), recording.rows_of(wide), recording.rows_of(2 * small)}) == 3
 
 
+def test_a_worker_may_count_in_numpy_integers() -> None:
+    file, rows = io.StringIO(), np.zeros((2, 2, 2), np.uint8)
+    connector = SimpleNamespace(take_output=lambda request, output: output["A"].rows[:1])
+    request = SimpleNamespace(
+        request_id="A",
+        num_tokens=np.int64(5),
+        num_prompt_tokens=3,
+        num_output_tokens=2,
+        sampling_params=None,
+        block_hashes=[],
+        is_finished=lambda: False,
+    )
+    output = {"A": SimpleNamespace(token_start=np.int32(3), rows=rows)}
+    recording.Recorder(connector, file).take_output(request, output)
+    ((_, (call, result)),) = tracing.read(file.getvalue().splitlines()).exchanges
+    assert [row.position for row in result.rows] == [3]
+    assert call.request.num_tokens == 5
+
+
 def test_metadata_of_another_shape_is_recorded_as_a_refusal() -> None:
     file = io.StringIO()
     connector = SimpleNamespace(build_connector_meta=lambda output, requests: SimpleNamespace())
