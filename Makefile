@@ -5,12 +5,17 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# Released vLLM versions whose scheduler drives us, in a venv of their own.
+REAL := .venv-real
+RELEASES := 0.31.0 0.32.0
+REAL_TESTS := $(filter-out tests/real/test_released_connectors.py,$(wildcard tests/real/test_*.py))
+
 # One extra of the package, or all of them where `make setup` ran.
 needs = $(or $(wildcard $(VENV)/installed-dev),$(VENV)/installed-$(1))
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help setup conform test optimized lint format symbolic explore nightly mutation bench coverage wheel-test docs clean
+.PHONY: help setup conform test optimized lint format symbolic explore nightly mutation bench coverage wheel-test docs real clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -64,9 +69,24 @@ docs: $(call needs,docs)  ## build the documentation site into build/docs
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
+real: $(REAL)/installed $(RELEASES:%=$(REAL)/vllm-%)  ## let the schedulers of released vLLM versions drive our connectors
+	printf '%s\n' $(RELEASES) | xargs -P 2 -I RELEASE env PYTHONPATH=$(REAL)/vllm-RELEASE \
+		$(REAL)/bin/python -m pytest -q $(REAL_TESTS)
+
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) build dist .coverage* .hypothesis .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(REAL) build dist .coverage* .hypothesis .pytest_cache .ruff_cache
 	find spec reference impl tests -name __pycache__ -prune -exec rm -rf {} +
+
+# torch with what it needs, then the rest as it is written down.
+$(REAL)/installed: tests/real/requirements.txt
+	$(PYTHON) -m venv $(REAL)
+	$(REAL)/bin/python -m pip install --quiet --disable-pip-version-check -c tests/real/requirements.txt torch
+	$(REAL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/real/requirements.txt
+	$(REAL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(REAL)/vllm-%: | $(REAL)/installed
+	$(REAL)/bin/python tests/real/unpack.py $* $@
 
 # One venv, one stamp per extra; pip runs one at a time.
 .NOTPARALLEL:

@@ -45,7 +45,7 @@ def fetch(version: str) -> Path:
     try:
         cache_dir().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="fetch-") as scratch:
-            _extract(_download(version, Path(scratch)), Path(scratch) / "connector")
+            _extract(download(version, Path(scratch)), Path(scratch) / "connector")
             if not kept.exists():
                 os.replace(Path(scratch) / "connector", kept)
     except OSError as error:
@@ -67,7 +67,12 @@ def wheel_version(wheel: Path) -> str:
     return match.group(1) if match else ""
 
 
-def _download(version: str, scratch: Path) -> Path:
+def download(version: str, scratch: Path) -> Path:
+    """The wheel of a release, fetched by pip into a folder.
+
+    Raises:
+        TargetError: pip could not.
+    """
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--no-input", "--dest", str(scratch)]
     for platform in _PLATFORMS:

@@ -1,0 +1,1 @@
+"""vLLM's own scheduler drives the connectors; see README.md."""
