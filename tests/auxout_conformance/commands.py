@@ -158,7 +158,12 @@ def _report(args: argparse.Namespace, words: Sequence[str]) -> int:
     if args.format == "terminal":
         if args.output:
             raise UserMistake("-o goes with --format markdown, junit or html")
-        _show(Screen(), read.reports)
+        screen = Screen()
+        _show(screen, read.reports)
+        if read.verification is not None:
+            from .reports import document, plain
+
+            screen.lines(plain.lines(document.patch_of(read.verification)))
         return 0
     # Judging needs no template library.
     from .reports import FORMATS

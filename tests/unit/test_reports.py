@@ -327,6 +327,16 @@ def test_the_command_shows_a_report_as_conform_did(run: Any, written: Path) -> N
     assert ran.out.splitlines()[-1].startswith("x:make  violation  profile 0.32")
 
 
+def test_the_command_shows_a_verification(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "verify.jsonl"
+    path.write_text(report.dump([judged(), judged(violation())], HEAD) + json.dumps(VERIFICATION) + "\n")
+    lines = run("report", path).out.splitlines()
+    assert lines[-1] == "fix.diff on vllm==0.31.0  broken"
+    assert "broken   SCHED-TERM-1" in lines
+    assert "kept     1 clause" in lines
+    assert "changed  reset: another answer" in lines
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

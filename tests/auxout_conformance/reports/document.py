@@ -120,7 +120,7 @@ def document(file: ReportFile) -> Document:
     head = file.head
     where = f"Python {head.get('python', '')}, {head.get('platform', '')}"
     words = " ".join(map(printable, head.get("argv", ())))
-    patch = _patch(file.verification) if file.verification else None
+    patch = patch_of(file.verification) if file.verification else None
     told = {each.clause for each in patch.troubles} if patch else set[str]()
     sections = tuple(_section(report, told) for report in file.reports)
     return Document(
@@ -196,7 +196,8 @@ def _clause_row(result: ClauseResult) -> ClauseRow:
     return ClauseRow(result.clause, level, sentence, result.status, result.checks, result.findings)
 
 
-def _patch(line: dict[str, Any]) -> Patch:
+def patch_of(line: dict[str, Any]) -> Patch:
+    """What a verification's line says."""
     clauses: Sequence[dict[str, Any]] = line.get("clauses", ())
     outcomes = tuple(
         (outcome, tuple(_named(each) for each in clauses if each["outcome"] == outcome))
