@@ -140,6 +140,7 @@ class Close(NamedTuple):
     """The engine shuts down, whatever is in flight; another one starts in its place."""
 
     restart: bool = True
+    """Always: another engine starts."""
 
 
 TamperKind = Literal[
