@@ -7,6 +7,7 @@ the rows. So outputs are columns over one buffer, and an ``AuxRequestOutput`` is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,10 +76,20 @@ class StepOutputs(Mapping[str, AuxRequestOutput]):
     def __repr__(self) -> str:
         return f"StepOutputs({dict(self)})"
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[object, ...]:
         """Pickle as one buffer with its columns. O(bytes of rows + n)."""
         lengths = self._ends - self._begins
-        state = self._roster.pack(), _packed(self._starts), _packed(lengths), self._compact(lengths)
+        rows: Any = self._compact(lengths)
+        # An array's own pickle costs more than the other columns together.
+        data = PickleBuffer(rows) if protocol >= 5 else rows.tobytes()
+        state = (
+            self._roster.pack(),
+            _packed(self._starts),
+            _packed(lengths),
+            data,
+            rows.dtype.str,
+            rows.shape[1:],
+        )
         return _restore, (*state, dict(self._errors)) if self._errors else state
 
     def _compact(self, lengths: Ints) -> NDArray[Any]:
@@ -109,11 +120,19 @@ def _packed(positions: Ints) -> bytes:
 
 
 def _restore(
-    ids: FlatIds, starts: bytes, lengths: bytes, buffer: NDArray[Any], errors: Mapping[str, str] | None = None
+    ids: FlatIds,
+    starts: bytes,
+    lengths: bytes,
+    data: Any,
+    dtype: str,
+    shape: tuple[int, ...],
+    errors: Mapping[str, str],
 ) -> StepOutputs:
-    if not buffer.flags.writeable:  # a transport's shared memory, which is not ours to keep
-        buffer = np.array(buffer)
+    if memoryview(data).readonly:  # a transport's shared memory, which is not ours to keep
+        data = bytearray(data)
+    flat: Any = np.frombuffer(data, dtype)
+    buffer = flat.reshape(-1, *shape)
     counts = np.frombuffer(lengths, "<u4").astype(np.int64)
     ends = np.cumsum(counts)
     roster = Roster(unpack_ids(ids), ids)
-    return StepOutputs(roster, np.frombuffer(starts, "<u4"), ends - counts, ends, buffer, errors or {})
+    return StepOutputs(roster, np.frombuffer(starts, "<u4"), ends - counts, ends, buffer, errors)

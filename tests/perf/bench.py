@@ -1,6 +1,7 @@
-"""``make bench``: our scheduler connector against the released one, in one process.
+"""``make bench``: our connectors against the released ones, in one process.
 
-Writes the table to docs/benchmark.md and the plot to docs/benchmark.svg. Options: --release, --quick.
+Writes tables and plots: docs/benchmark.md and .svg of the scheduler connector, docs/benchmark-worker.md and .svg of the
+worker. Options: --part, --release, --quick, --only.
 """
 
 from __future__ import annotations
@@ -11,11 +12,24 @@ import platform
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import worker_workloads
+import workers
 from timing import Comparison, Spread, compare
-from workloads import decode, dumps, loads, pickled_size, prefill, request_finished, take_output, turnover
+from workloads import (
+    Workload,
+    decode,
+    dumps,
+    loads,
+    pickled_size,
+    prefill,
+    request_finished,
+    take_output,
+    turnover,
+)
 
 import auxout.connector
 from auxout_conformance.targets import loading, wheels
@@ -38,27 +52,45 @@ CASES = {
 }
 SECONDS = 6.0
 """For each case."""
+BUSY_REQUESTS = 256
 
 
 def main(argv: list[str]) -> int:
     """Run every case and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=("scheduler", "worker"), help="only this half")
     parser.add_argument("--release", default="0.31.0", help="vLLM release to compare with (default 0.31.0)")
     parser.add_argument("--quick", action="store_true", help="a second a case, nothing written")
     parser.add_argument("--only", default="", help="only cases whose name contains this, nothing written")
     options = parser.parse_args(argv)
-    original = loading.load_connector_module(wheels.fetch(options.release))
-    results: list[Comparison] = []
-    for name, workload in CASES.items():
-        if options.only in name:
-            seconds = 1.0 if options.quick else SECONDS
-            results.append(compare(name, workload, original, auxout.connector, seconds))
-            print(_line(results[-1]), flush=True)
-    if not (options.quick or options.only):
-        DOCS.mkdir(exist_ok=True)
-        (DOCS / "benchmark.md").write_text(_page(results, original, options.release), encoding="utf-8")
-        _plot(results, options.release, DOCS / "benchmark.svg")
+    folder = wheels.fetch(options.release)
+    written = not (options.quick or options.only)
+    DOCS.mkdir(exist_ok=True)
+    if options.part != "worker":
+        original = loading.load_connector_module(folder)
+        results = _run(CASES, original, auxout.connector, options)
+        if written:
+            (DOCS / "benchmark.md").write_text(_page(results, original, options.release), encoding="utf-8")
+            _plot(results, options.release, DOCS / "benchmark.svg")
+    if options.part != "scheduler":
+        makers = workers.released(folder), workers.ours()
+        results = _run(worker_workloads.CASES, *makers, options)
+        if written:
+            page = _worker_page(results, makers, options.release)
+            (DOCS / "benchmark-worker.md").write_text(page, encoding="utf-8")
+            _plot(results, options.release, DOCS / "benchmark-worker.svg")
     return 0
+
+
+def _run(
+    cases: dict[str, Workload], original: Any, ours: Any, options: argparse.Namespace
+) -> list[Comparison]:
+    results: list[Comparison] = []
+    for name, workload in cases.items():
+        if options.only in name:
+            results.append(compare(name, workload, original, ours, 1.0 if options.quick else SECONDS))
+            print(_line(results[-1]), flush=True)
+    return results
 
 
 def _line(comparison: Comparison) -> str:
@@ -68,18 +100,10 @@ def _line(comparison: Comparison) -> str:
 
 
 def _page(results: list[Comparison], original: ModuleType, release: str) -> str:
-    versions = (
-        f"vLLM {release}; Python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}"
-    )
     lines = [
         "# Scheduler connector: ours against the released one",
         "",
-        f"Made by `make bench` (original: {versions}; {os.cpu_count()} cores, load average {os.getloadavg()[1]:.1f}).",
-        "Both run in one process on the same requests, interleaved in random order. Times are microseconds of",
-        "processor time of all threads as median (p10 to p90) of all samples. Ratios are original over ours, so above",
-        "1 ours is faster: of the medians, of the p10, which other processes disturb less, and of the medians of wall",
-        "time. For wall time a sample in which the thread was switched out is set aside; where that leaves too few, or",
-        "much less of one side than of the other, the comparison is refused. The kept share of each side is shown.",
+        *_method(release),
         "",
         "In a decode step every request has a new token and one in 16 a new hash; *metadata read* adds that the",
         "released worker reads it, in the same process. With half of the requests scheduled, the halves take turns.",
@@ -87,6 +111,57 @@ def _page(results: list[Comparison], original: ModuleType, release: str) -> str:
         "place (SCHED-HASH-9). With many requests that is memory which the original leaves alone, and a quarter to a",
         "third of the time of ours.",
         "",
+        *_table(results),
+    ]
+    lines += ["", "| bytes of pickled metadata of a decode step | original | ours |", "| --- | ---: | ---: |"]
+    for n in SIZES:
+        sizes = pickled_size(original, n), pickled_size(auxout.connector, n)
+        lines.append(f"| {n} requests | {sizes[0]:,} | {sizes[1]:,} |")
+    return "\n".join([*lines, "", "![Ratios of processor time](benchmark.svg)", ""])
+
+
+def _worker_page(results: list[Comparison], makers: tuple[Any, Any], release: str) -> str:
+    lines = [
+        "# Worker connector: ours against the released one",
+        "",
+        *_method(release),
+        "",
+        "Both sides get their rows as ready tensors, so capture and device are left out. A decode step is processing",
+        "one and beginning the next; the original's writer thread is waited for, and its time counts. In a decode step",
+        "one in 16 requests has a full block and its key. A prefill is one prompt of 8192 tokens whose keys are known,",
+        "a prefix hit one of which all but the last block is stored. The whole step adds both connectors' metadata and",
+        "outputs on their way between processes. What the released worker writes is in memory that the system may",
+        "have to provide first, and so are outputs of either side; this moves prefill and hit from run to run.",
+        "",
+        *_table(results),
+        "",
+        f"Wall time of a decode step of {BUSY_REQUESTS} requests, in microseconds, while another thread computes:",
+        "",
+        "| | median | 99th percentile |",
+        "| --- | ---: | ---: |",
+    ]
+    for name, make in zip(("original", "ours"), makers, strict=True):
+        median, high = worker_workloads.busy(make, worker_workloads.LARGE, BUSY_REQUESTS, 64)
+        lines.append(f"| {name} | {median:,.0f} | {high:,.0f} |")
+    return "\n".join([*lines, "", "![Ratios of processor time](benchmark-worker.svg)", ""])
+
+
+def _method(release: str) -> list[str]:
+    versions = (
+        f"vLLM {release}; Python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}"
+    )
+    return [
+        f"Made by `make bench` (original: {versions}; {os.cpu_count()} cores, load average {os.getloadavg()[1]:.1f}).",
+        "Both run in one process on the same requests, interleaved in random order. Times are microseconds of",
+        "processor time of all threads as median (p10 to p90) of all samples. Ratios are original over ours, so above",
+        "1 ours is faster: of the medians, of the p10, which other processes disturb less, and of the medians of wall",
+        "time. For wall time a sample in which the thread was switched out is set aside; where that leaves too few, or",
+        "much less of one side than of the other, the comparison is refused. The kept share of each side is shown.",
+    ]
+
+
+def _table(results: list[Comparison]) -> list[str]:
+    lines = [
         "| case | original | ours | ratio | p10 | wall | kept |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
@@ -94,11 +169,7 @@ def _page(results: list[Comparison], original: ModuleType, release: str) -> str:
         times = f"{_spread(c.original.spread)} | {_spread(c.ours.spread)}"
         kept = f"{c.original.kept:.0%} / {c.ours.kept:.0%}"
         lines.append(f"| {c.name} | {times} | **{c.ratio:.2f}** | {c.ratio_p10:.2f} | {_wall(c)} | {kept} |")
-    lines += ["", "| bytes of pickled metadata of a decode step | original | ours |", "| --- | ---: | ---: |"]
-    for n in SIZES:
-        sizes = pickled_size(original, n), pickled_size(auxout.connector, n)
-        lines.append(f"| {n} requests | {sizes[0]:,} | {sizes[1]:,} |")
-    return "\n".join([*lines, "", "![Ratios of processor time](benchmark.svg)", ""])
+    return lines
 
 
 def _spread(spread: Spread) -> str:
@@ -123,7 +194,11 @@ def _plot(results: list[Comparison], release: str, path: Path) -> None:
     axes.bar_label(bars, [f"{ratio:.2f}" for ratio in ratios], padding=3)
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xscale("log")
-    ticks = [tick for tick in (0.25, 0.5, 1, 2, 4, 8, 16) if ratios.min() / 2 < tick < ratios.max() * 2]
+    ticks = [
+        tick
+        for tick in (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+        if ratios.min() / 2 < tick < ratios.max() * 2
+    ]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xticks([], minor=True)
     axes.set_xlim(min(0.8, ratios.min() * 0.9), ratios.max() * 1.15)

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median, quantiles
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from workloads import Workload
@@ -85,9 +84,9 @@ class Comparison:
 
 
 def compare(
-    name: str, workload: Workload, original: ModuleType, ours: ModuleType, seconds: float, seed: int = 0
+    name: str, workload: Workload, original: Any, ours: Any, seconds: float, seed: int = 0
 ) -> Comparison:
-    """Time a workload on both modules for about so many seconds, after a warm-up."""
+    """Time a workload on both modules, or whatever it takes, for about so many seconds, after a warm-up."""
     order = random.Random(seed)
     sides = Side(), Side()
     rounds = workload((original, ours))

@@ -7,6 +7,8 @@ counts until the released worker's writer thread is done with what the call left
 from __future__ import annotations
 
 import pickle
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from itertools import count
@@ -225,10 +227,8 @@ def prefill(shape: Shape, num_tokens: int, only_begin: bool = False) -> Workload
                 return process(worker)
 
             action = begin if only_begin else both
-            yield Round(
-                [lambda w=w, m=_start(w, request), do=action: do(w, m) for w in workers],
-                _nothing,
-            )
+            begun = [(worker, _start(worker, request)) for worker in workers]
+            yield Round([lambda each=each, do=action: do(*each) for each in begun], _nothing)
             for worker in workers:
                 if only_begin:
                     process(worker)
@@ -244,18 +244,19 @@ def prefix_hit(shape: Shape, num_tokens: int) -> Workload:
         workers = [make(shape, 16, 4 * num_tokens // shape.block_size) for make in makers]
         prompt, one, zero = rows(shape, num_tokens), np.ones(1, np.int32), np.zeros(1, np.int32)
         first = _long_request("first", num_tokens, shape.block_size)
+        hit = num_tokens - shape.block_size
+        last_rows = prompt[hit:]
         for worker in workers:
             worker.begin(_start(worker, first))
             worker.run(batch(["first"], [0], [num_tokens]), prompt, one, zero)
         for serial in count():
             request = _long_request("first", num_tokens, shape.block_size)
             request.request_id = f"h{serial}"
-            hit = num_tokens - shape.block_size
             the_batch = batch([request.request_id], [hit], [shape.block_size])
 
             def action(worker: Worker, metadata: Any, the_batch: Any = the_batch) -> Any:
                 worker.begin(metadata)
-                outputs = worker.run(the_batch, prompt[hit:], one, zero)
+                outputs = worker.run(the_batch, last_rows, one, zero)
                 worker.settle()
                 return outputs
 
@@ -305,6 +306,32 @@ def evicting_put(num_referenced: int) -> Workload:
             yield Round([lambda s=serial: put(s), lambda s=serial: put_fast(s)], _nothing)
 
     return rounds
+
+
+def busy(make: MakeWorker, shape: Shape, num_requests: int, num_steps: int) -> tuple[float, float]:
+    """Median and 99th percentile of the wall time of decode steps while another Python thread computes, in us."""
+    stop = threading.Event()
+    progress = [0]
+
+    def compute() -> None:
+        while not stop.is_set():
+            progress[0] += 1
+
+    decoding = Decoding([make], shape, num_requests)
+    worker, times = decoding.workers[0], list[float]()
+    thread = threading.Thread(target=compute)
+    thread.start()
+    for _ in range(min(num_steps, STEPS)):
+        the_batch, metadata = decoding.advance(), decoding.metadata(worker)
+        before = time.perf_counter()
+        decoding.step(worker, metadata, the_batch)
+        times.append(time.perf_counter() - before)
+    stop.set()
+    thread.join()
+    decoding.close()
+    if not progress[0]:
+        raise RuntimeError("the other thread never ran")
+    return float(np.median(times)) * 1e6, float(np.percentile(times, 99)) * 1e6
 
 
 SIZES = (32, 256, 1024)

@@ -66,8 +66,8 @@ class Round(NamedTuple):
     prepare: Callable[[], None]
 
 
-Workload = Callable[[Sequence[ModuleType]], Iterator[Round]]
-"""Modules with the connector's names -> an endless series of rounds."""
+Workload = Callable[[Sequence[Any]], Iterator[Round]]
+"""Modules with the connector's names, or makers of workers -> an endless series of rounds."""
 
 
 class Fleet:

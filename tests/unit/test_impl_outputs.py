@@ -45,6 +45,11 @@ def test_reads_like_a_dictionary(through: Any) -> None:
     assert repr(made).startswith("StepOutputs({'A': AuxRequestOutput(")
 
 
+@pytest.mark.parametrize("protocol", range(6))
+def test_pickles_with_every_protocol(protocol: int) -> None:
+    assert read(pickle.loads(pickle.dumps(outputs(), protocol))) == EXPECTED
+
+
 def test_pickles_only_rows_that_are_due() -> None:
     assert sent(outputs())._buffer.tolist() == BUFFER[[0, 2, 3]].tolist()
     large = StepOutputs(
@@ -74,6 +79,6 @@ def test_rows_in_memory_of_the_transport_are_copied() -> None:
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(outputs(), protocol=5, buffer_callback=buffers.append)
     shared = bytes(buffers[0].raw())
-    made = pickle.loads(data, buffers=[shared])
-    assert read(made) == EXPECTED
-    assert made["A"].rows.flags.writeable
+    for received in (pickle.loads(data, buffers=[shared]), sent(outputs())):
+        assert read(received) == EXPECTED
+        assert received["A"].rows.flags.writeable

@@ -1,0 +1,226 @@
+"""``make soak``: a million steps of the worker core under an engine that does everything, and memory stays as it is.
+
+Requests of shared texts start, hit stored blocks, are computed in chunks and with drafts, are preempted and aborted;
+generations change; two steps are in flight. Every returned row is checked against its position, text and generation.
+At the end nothing is left but stored blocks. Options: --steps, --seed, --writer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from auxout import AuxOutputConnectorMetadata, PackedBlockHashes, WorkerCore
+from auxout.store import ArenaStore, BackgroundStore
+
+BLOCK_SIZE = 4
+SHAPE = (2, 2)
+MAX_OBJECTS = 128
+MAX_REQUESTS = 6
+NUM_TEXTS = 20
+MAX_TOKENS = 60
+DEPTH = 2
+
+
+class Request:
+    """One activation, as the engine sees it."""
+
+    def __init__(self, name: str, text: int, start: int, emit: int, length: int) -> None:
+        self.name, self.text, self.emit, self.length = name, text, emit, length
+        self.scheduled = self.computed = start
+        self.num_sent = 0
+        self.in_flight = 0
+        self.is_new = True
+
+
+class Engine:
+    """Draws steps and checks what comes back."""
+
+    def __init__(self, core: WorkerCore, seed: int) -> None:
+        self.core = core
+        self.random = Random(seed)
+        self.generation = -1
+        self.serial = 0
+        self.requests: dict[str, Request] = {}
+        self.ended: list[str] = []
+        self.steps: list[tuple[Any, list[tuple[Request, int, int]], int]] = []
+        self.stored: set[tuple[int, int, int]] = set()
+        """Generation, text and number of blocks that were computed; some may be evicted since."""
+        self.num_rows = 0
+        self.next_generation()
+
+    def run(self, num_steps: int, report_every: int) -> list[float]:
+        """Peak memory in MB at every report."""
+        peaks: list[float] = []
+        started = time.monotonic()
+        for step in range(1, num_steps + 1):
+            while len(self.steps) >= DEPTH or (self.steps and self.random.random() < 0.4):
+                self.land()
+            self.launch()
+            if step % report_every == 0:
+                peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+                rate = step / (time.monotonic() - started)
+                print(
+                    f"{step:>9} steps  {rate:6.0f} a second  {self.num_rows} rows  {peaks[-1]:.0f} MB",
+                    flush=True,
+                )
+        while self.steps:
+            self.land()
+        for name in list(self.requests):
+            self.end(name)
+        self.core.begin_step(self.metadata({}, {}))
+        return peaks
+
+    def launch(self) -> None:
+        random = self.random
+        if not self.steps and random.random() < 0.01:
+            self.next_generation()
+        while len(self.requests) < random.randint(1, MAX_REQUESTS):
+            self.start()
+        for name in [n for n, each in self.requests.items() if random.random() < 0.02 and not each.is_new]:
+            self.end(name)
+        batch = [each for each in self.requests.values() if random.random() < 0.8]
+        parts = [(each, each.scheduled, self.count(each)) for each in batch]
+        hashes = {e.name: packed for e, _, count in parts if (packed := self.hashes(e, count)) is not None}
+        self.core.begin_step(self.metadata({each.name: each.emit for each in batch}, hashes))
+        if not parts:
+            return
+        rows = np.concatenate([self.rows(each, start, count) for each, start, count in parts])
+        bounds = np.cumsum([0, *(count for _, _, count in parts)])
+        pending = self.core.prepare_output(
+            [e.name for e in batch], [start for _, start, _ in parts], bounds, rows
+        )
+        rows[:] = 255
+        for each, start, count in parts:
+            each.scheduled, each.is_new = start + count, False
+            each.in_flight += 1
+        self.steps.append((pending, parts, self.generation))
+
+    def land(self) -> None:
+        pending, parts, generation = self.steps.pop(0)
+        rejected = []
+        for each, start, count in parts:
+            each.in_flight -= 1
+            alone = each.in_flight == 0 and each.scheduled == start + count
+            rejected.append(self.random.randint(0, count - 1) if alone and self.random.random() < 0.3 else 0)
+        outputs = self.core.process_output(pending, [1] * len(parts), rejected)
+        for (each, start, count), dropped in zip(parts, rejected, strict=True):
+            end = start + count - dropped
+            each.scheduled -= dropped
+            each.computed = end
+            output = outputs[each.name]
+            expected = self.rows(each, each.emit, end - each.emit)
+            if output.token_start != each.emit or not np.array_equal(output.rows, expected):
+                raise RuntimeError(f"{each.name} got other rows than [{each.emit}, {end})")
+            self.num_rows += len(expected)
+            each.emit = end
+            for block in range(start // BLOCK_SIZE, min(end // BLOCK_SIZE, each.num_sent)):
+                self.stored.add((generation, each.text, block))
+            if end >= each.length and each.in_flight == 0 and self.requests.get(each.name) is each:
+                self.end(each.name)
+
+    def start(self) -> None:
+        """A request of one of a few texts; whole blocks at its begin may be hit."""
+        random = self.random
+        self.serial += 1
+        text = random.randrange(NUM_TEXTS)
+        hit = 0
+        while hit < 14 and (self.generation, text, hit) in self.stored and random.random() < 0.9:
+            hit += 1
+        request = Request(
+            f"r{self.serial}", text, hit * BLOCK_SIZE, 0, random.randint(hit * BLOCK_SIZE + 1, MAX_TOKENS)
+        )
+        if not self.resident(request, hit):
+            request.scheduled = request.computed = 0
+        self.requests[request.name] = request
+
+    def resident(self, request: Request, num_blocks: int) -> bool:
+        """Whether the store still has the blocks of a hit; a real engine does not know, and fails closed."""
+        prefix = self.generation.to_bytes(8, "little", signed=True)
+        return self.core._store.find([prefix + self.hash(request, b) for b in range(num_blocks)]) is not None
+
+    def end(self, name: str) -> None:
+        del self.requests[name]
+        self.ended.append(name)
+
+    def count(self, request: Request) -> int:
+        left = max(request.length - request.scheduled, 1)
+        return min(self.random.choice((1, 1, 1, 2, 3, 9)), left)
+
+    def hashes(self, request: Request, count: int) -> PackedBlockHashes | None:
+        """Blocks that the step completes; sometimes, once a request runs, only with the next step."""
+        late = not request.is_new and self.random.random() < 0.3
+        known = (request.scheduled + (0 if late else count)) // BLOCK_SIZE
+        new = [self.hash(request, block) for block in range(request.num_sent, known)]
+        request.num_sent = max(known, request.num_sent)
+        return PackedBlockHashes(b"".join(new), len(new[0])) if new else None
+
+    def hash(self, request: Request, block: int) -> bytes:
+        return bytes([request.text, block])
+
+    def rows(self, request: Request, start: int, count: int) -> np.ndarray[Any, Any]:
+        """Generation, text and position of each row."""
+        return self.table[request.text, start : start + count]
+
+    def next_generation(self) -> None:
+        """Every row of every position is another one from now on."""
+        self.generation += 1
+        self.requests.clear()
+        self.ended.clear()
+        self.stored.clear()
+        self.table = np.zeros((NUM_TEXTS, 2 * MAX_TOKENS, *SHAPE), np.uint8)
+        self.table[:, :, 0, 0] = self.generation % 251
+        self.table[:, :, 0, 1] = np.arange(NUM_TEXTS)[:, None]
+        self.table[:, :, 1] = np.arange(2 * MAX_TOKENS)[:, None]
+
+    def metadata(self, requests: dict[str, int], hashes: dict[str, PackedBlockHashes]) -> Any:
+        ended, self.ended = tuple(self.ended), []
+        return AuxOutputConnectorMetadata(self.generation, requests, hashes, ended)
+
+
+def soak(num_steps: int, seed: int = 0, writer: bool = False, report_every: int = 100_000) -> list[float]:
+    """Run, and raise if a row is wrong or something is left; the peaks of memory in MB."""
+    store: Any = ArenaStore(
+        max_objects=MAX_OBJECTS, block_shape=(BLOCK_SIZE, *SHAPE), dtype="uint8", num_spare=16 * MAX_REQUESTS
+    )
+    num_slots = len(store.blocks)
+    if writer:
+        store = BackgroundStore(store)
+    core = WorkerCore(
+        block_size=BLOCK_SIZE,
+        shape_per_token=SHAPE,
+        dtype="uint8",
+        max_objects=MAX_OBJECTS,
+        max_in_flight=DEPTH,
+        store=store,
+    )
+    peaks = Engine(core, seed).run(num_steps, report_every)
+    left = core.usage()
+    if left[:3] != (0, 0, 0) or left.buffered_rows or left.objects > MAX_OBJECTS:
+        raise RuntimeError(f"left behind: {left}")
+    if len(store.blocks) != num_slots or (not writer and store.num_free != num_slots - left.objects):
+        raise RuntimeError(f"slots are lost, or the arena grew: {len(store.blocks)} of {num_slots}")
+    core.close()
+    return peaks
+
+
+def main(argv: list[str]) -> int:
+    """Soak, and print how memory went."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--writer", action="store_true", help="with the background writer")
+    options = parser.parse_args(argv)
+    peaks = soak(options.steps, options.seed, options.writer, max(options.steps // 10, 1))
+    print(f"nothing left; peak memory {peaks[0]:.0f} MB after a tenth, {peaks[-1]:.0f} MB at the end")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
