@@ -150,7 +150,8 @@ class Pair:
 
     def prepare(self) -> None:
         names, starts, rows = self.engine.step()
-        self.engine.state = spec.prepare_output(self.engine.state, names)
+        self.engine.state, refusal = spec.prepare_output(self.engine.state, names)
+        expect(refusal, None, "prepare_output")
         self.engine.steps.append((names, starts, rows))
         live = as_array(tuple(row for part in rows for row in part))
         bounds = np.cumsum([0, *map(len, rows)])
