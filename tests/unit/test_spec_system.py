@@ -170,7 +170,8 @@ def test_rows_of_another_computation_are_a_problem() -> None:
 
 
 def test_output_that_the_right_worker_lacks_or_starts_elsewhere_is_not_compared() -> None:
-    for right in ((), (("A", RequestOutput(3, ())),)):
+    elsewhere = tuple(Row("A", position, 0, 0, "A") for position in range(3, 6))
+    for right in ((), (("A", RequestOutput(3, elsewhere)),)):
         state, _ = worker_side.process_output(config(), launched(), {"A": 1}, right, spec_worker(launched()))
         assert state.problem is None
 
