@@ -31,6 +31,8 @@ _ROUGH = Menu(_two(), stops=True, preemptions=1, aborts=1, resets=(_WEIGHTS,), d
 """Two requests and one of each interruption."""
 _CONVERSATION = (Add("A", 3, 0, 3, text="T"), Add("B", 5, 0, 2, text="T"))
 """The second prompt continues the first: it may hit blocks of the other's prompt and outputs."""
+_CONVERSATIONS = (Add("A", 3, 0, 3, text="T"), Add("B", 5, 0, 3, text="T"))
+_PROMPTS = (Add("A", 4, 0, 2, text="T"), Add("B", 4, 2, 2, text="T"), Add("C", 5, 0, 1, text="T"))
 _SESSION = (Add("A", 3, 0, 2, session=True),)
 
 _EVICTED = (Add("A", 3, 0, 1, text="T"), Add("B", 5, 0, 1), Add("C", 4, 0, 1, text="T"))
@@ -66,9 +68,12 @@ _MODELS = (
     # Requests that share text, KV and rows.
     Model("conversation", "a prompt that continues another request", Menu(_CONVERSATION, preemptions=1, stops=True, skips_hits=True)),
     Model("conversation-abort", "a prefix whose owner leaves", Menu(_CONVERSATION, aborts=1, stops=True, prefill_chunks=(2,))),
+    Model("conversation-rough", "the same with one of each interruption", _ROUGH._replace(adds=_CONVERSATIONS, skips_hits=True)),
     Model("same-prompt", "one prefix computed twice at a time", Menu((Add("A", 4, 0, 2, text="T"), Add("B", 4, 2, 2, text="T")), preemptions=1, prefill_chunks=(2,))),
+    Model("same-prompt-three", "the same with a third request", Menu(_PROMPTS, preemptions=1, aborts=1)),
     Model("recomputed", "shared KV evicted, then computed again", Menu(_CONVERSATION, evictions=1, preemptions=1)),
     Model("bounded", "a store that must make room", Menu((*_two(3, 2), Add("C", 5, 0, 2)), aborts=1, max_running=2), capacity=5),
+    Model("bounded-drafts", "room for one request at a time", _ROUGH._replace(adds=_sizes((3, 2), (5, 2), (2, 3)), preemptions=0, drafts=1, max_running=1), capacity=3),
     # Resets, sessions, ids.
     Model("resets", "resets that fail, preempt and update weights", _ROUGH._replace(resets=(_PLAIN, _RUNNING)), symmetric=True),
     Model("resets-0.31", "the same with the older guard and pauses", _ROUGH._replace(resets=(_PLAIN, _RUNNING), pauses=1), profile="0.31", symmetric=True),
@@ -120,10 +125,11 @@ _MODELS = (
     Model("nightly-three", "three requests with everything", _ROUGH._replace(adds=tuple(Add(name, 3, 0, 4) for name in "ABC"), preemptions=2), symmetric=True, nightly=True),
     Model("nightly-drafts", "chunks, drafts and three steps in flight", _ROUGH._replace(adds=_two(5, 3), aborts=0, drafts=1, prefill_chunks=(2,)), depth=3, symmetric=True, nightly=True),
     Model("nightly-conversation", "shared text with every interruption", Menu(_CONVERSATION, preemptions=1, aborts=1, evictions=1, stops=True, skips_hits=True, prefill_chunks=(2,)), nightly=True),
-    Model("nightly-prefixes", "a third request that shares the first one's prompt", Menu((*_CONVERSATION, Add("C", 3, 2, 2, text="T")), preemptions=1, stops=True), nightly=True),
+    Model("nightly-recomputed", "preempted twice while shared KV is evicted", Menu(_CONVERSATIONS, preemptions=2, aborts=1, evictions=1, stops=True, skips_hits=True), nightly=True),
+    Model("nightly-prompts", "a shared prompt, computed in pieces by three", Menu(_PROMPTS, preemptions=1, aborts=1, stops=True, prefill_chunks=(2,)), nightly=True),
     Model("nightly-store-1", "a store of one object", Menu(_sizes((2, 2), (3, 1), (2, 1), (3, 1)), preemptions=1, stops=True, resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=1, nightly=True),
-    Model("nightly-store-2", "a store of two objects", Menu(_sizes((3, 2), (2, 3), (4, 1)), aborts=1, stops=True, prefill_chunks=(2,), resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=2, nightly=True),
-    Model("nightly-store-3", "a store of three objects", Menu(_sizes((3, 2), (5, 2), (2, 3)), aborts=1, stops=True, drafts=1, max_running=1), capacity=3, nightly=True),
+    Model("nightly-store-2", "a store of two objects", Menu(_sizes((3, 2), (2, 3), (4, 1), (5, 1)), aborts=1, stops=True, prefill_chunks=(2,), resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=2, nightly=True),
+    Model("nightly-store-3", "a store of three objects", _ROUGH._replace(adds=_sizes((3, 2), (5, 2), (2, 3), (3, 2)), preemptions=0, drafts=1, max_running=1), capacity=3, nightly=True),
     Model("nightly-store-5", "a store in which two requests just fit", Menu(_sizes((3, 3), (5, 2), (3, 2)), aborts=1, stops=True, max_running=2), capacity=5, nightly=True),
 )
 # fmt: on
