@@ -10,7 +10,7 @@ from . import loading, worker_side
 from .arrival import next_turn
 from .events import Land
 from .guards import require
-from .rows import activation_of, step_rows, with_activation
+from .rows import activation_of, num_rejected, step_rows, with_activation
 from .state import (
     EngineConfig,
     EngineRequest,
@@ -82,12 +82,6 @@ def _sampled(config: EngineConfig, state: EngineState, flying: Step, event: Land
         dropped = name in dict(event.failed) or not delivers(state, entries[name])
         require(not dropped, "ENV-FORM-1", f"the output of {name} is dropped")
     return sampled
-
-
-def num_rejected(entry: Entry, sampled: dict[str, int]) -> int:
-    """Drafts of an entry that the model rejected."""
-    tokens = sampled.get(entry.request_id, 0)
-    return entry.num_drafts - (tokens - 1) if tokens else 0
 
 
 def _right_output(state: EngineState, flying: Step, sampled: dict[str, int]) -> tuple[EngineState, Outputs]:

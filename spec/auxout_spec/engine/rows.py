@@ -24,6 +24,12 @@ def step_rows(tokens: Text, entry: Entry, start: int, generation: int) -> tuple[
     )
 
 
+def num_rejected(entry: Entry, sampled: dict[str, int]) -> int:
+    """Drafts of an entry that the model rejected."""
+    tokens = sampled.get(entry.request_id, 0)
+    return entry.num_drafts - (tokens - 1) if tokens else 0
+
+
 def hit_rows(
     state: EngineState, request: EngineRequest, block_size: int, hit: int, external: int
 ) -> tuple[Row, ...]:

@@ -14,7 +14,7 @@ from ..profiles import Deviation
 from ..values import Metadata, Outputs, Refusal, RequestOutput, Result, StepOutput
 from ..worker import Part
 from .guards import require
-from .rows import activation_of, on_invalid_kv, step_rows, text_at
+from .rows import activation_of, num_rejected, on_invalid_kv, step_rows, text_at
 from .state import EngineConfig, EngineState, Entry, Problem, Step
 from .tampering import tampered_batches, tampered_metadata, tampered_reports
 
@@ -110,13 +110,12 @@ def _part(
     cursor = known.capture_cursor if known is not None else -1
     start = entry.token_start if cursor < 0 else min(entry.token_start, cursor)
     request = state.request(entry.request_id)
-    tokens = sampled.get(entry.request_id, 0)
-    rejected = entry.num_drafts - (tokens - 1) if tokens else 0
     owner = request or activation_of(state, entry.request_id, entry.activation)
     rows = step_rows(owner.tokens, entry, start, generation)
     if entry.request_id in invalid:
         rows = on_invalid_kv(rows)
-    return Part(entry.request_id, entry.token_start, rows, tokens, rejected)
+    tokens = sampled.get(entry.request_id, 0)
+    return Part(entry.request_id, entry.token_start, rows, tokens, num_rejected(entry, sampled))
 
 
 def _compared(state: EngineState, outputs: Outputs, right: dict[str, RequestOutput]) -> EngineState:
