@@ -82,15 +82,8 @@ class StepOutputs(Mapping[str, AuxRequestOutput]):
         rows: Any = self._compact(lengths)
         # An array's own pickle costs more than the other columns together.
         data = PickleBuffer(rows) if protocol >= 5 else rows.tobytes()
-        state = (
-            self._roster.pack(),
-            _packed(self._starts),
-            _packed(lengths),
-            data,
-            rows.dtype.str,
-            rows.shape[1:],
-        )
-        return _restore, (*state, dict(self._errors)) if self._errors else state
+        columns = self._roster.pack(), _packed(self._starts), _packed(lengths)
+        return _restore, (*columns, data, rows.dtype.str, rows.shape[1:], dict(self._errors))
 
     def _compact(self, lengths: Ints) -> NDArray[Any]:
         """The rows that are due, in the order of the requests."""
