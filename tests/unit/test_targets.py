@@ -178,7 +178,7 @@ def test_an_unknown_profile() -> None:
 def test_no_such_target(name: str) -> None:
     said = mistake(lambda: resolve(name))
     assert said.startswith(
-        f"there is no target {name!r}; a target is one of reference, impl, module:factory, vllm,"
+        f"there is no target {name!r}; a target is one of reference, impl, impl-torch, module:factory, vllm,"
     )
 
 

@@ -71,7 +71,9 @@ def random_event(draw: random.Random, state: EngineState, number: int) -> Event:
         return Evict()
     if kind == "reset" and not state.in_flight:
         return Reset()
-    return Add(f"R{number}", draw.randint(1, 7), draw.randint(0, 3), draw.randint(1, 3), draw.choice(("", "T")))
+    return Add(
+        f"R{number}", draw.randint(1, 7), draw.randint(0, 3), draw.randint(1, 3), draw.choice(("", "T"))
+    )
 
 
 def random_run(seed: int, length: int = 25) -> list[Exchange]:
@@ -207,7 +209,9 @@ def test_random_runs_reach_every_call() -> None:
 
 def test_a_worker_s_trace_needs_its_sizes() -> None:
     line = json.dumps(trace.exchange_to_json(Exchange(Close(), None)))
-    with pytest.raises(tracing.MalformedTrace, match="line 2: a worker's call, but line 1 names no block_size"):
+    with pytest.raises(
+        tracing.MalformedTrace, match="line 2: a worker's call, but line 1 names no block_size"
+    ):
         tracing.read([json.dumps({"auxout": "trace/1"}), line])
 
 

@@ -66,15 +66,14 @@ def from_module(namespace: Any, name: str) -> Adapter:
     missing = [n for n in SCHEDULER_NAMES if not hasattr(namespace, n)]
     worker = _worker_of(namespace)
     if worker is not None and len(missing) == len(SCHEDULER_NAMES):
-        return Adapter(worker=worker, writes_behind=not hasattr(namespace, CORE))
+        return Adapter(worker=worker, writes_behind=hasattr(namespace, CONNECTOR))
     if missing:
         raise TargetError(
             f"{name} has no {' and no '.join(missing)}; a target offers the names of vLLM's connector module, "
             f"{CORE} or {CONNECTOR}"
         )
     scheduler = _with_profile(namespace.AuxOutputSchedulerConnector, name)
-    behind = worker is not None and not hasattr(namespace, CORE)
-    return Adapter(scheduler, namespace.PackedBlockHashes, worker, behind)
+    return Adapter(scheduler, namespace.PackedBlockHashes, worker, hasattr(namespace, CONNECTOR))
 
 
 def from_factory(factory: Any, module: ModuleType, name: str) -> Adapter:
@@ -107,11 +106,9 @@ def from_factory(factory: Any, module: ModuleType, name: str) -> Adapter:
 
 
 def _worker_of(namespace: Any) -> MakeDriver | None:
-    if hasattr(namespace, CORE):
-        return core_maker(getattr(namespace, CORE))
     if hasattr(namespace, CONNECTOR):
         return connector_maker(getattr(namespace, CONNECTOR))
-    return None
+    return core_maker(getattr(namespace, CORE)) if hasattr(namespace, CORE) else None
 
 
 def _with_profile(factory: Callable[..., Any], name: str) -> Callable[[str], Any]:

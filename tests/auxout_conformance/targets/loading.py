@@ -18,9 +18,9 @@ PACKAGE = "vllm.distributed.aux_output_connector"
 class LoadSpec(NamedTuple):
     """What to load, in plain text so that it can cross a process boundary.
 
-    ``module``: modules with the names of connector and worker, separated by commas. ``vllm-module``: the same,
-    with stand-ins for what they import of vLLM. ``factory``: ``module:attribute``. ``folder``: a folder that is
-    vLLM's connector package. ``known-bad``: one of the suite's own mutants.
+    ``module``: modules with the names of connector and worker, separated by commas. ``vllm-module``: a connector
+    and a torch worker, with stand-ins for what that imports of vLLM. ``factory``: ``module:attribute``.
+    ``folder``: a folder that is vLLM's connector package. ``known-bad``: one of the suite's own mutants.
     """
 
     kind: str
@@ -38,11 +38,11 @@ def load(spec: LoadSpec) -> Adapter:
     Raises:
         TargetError: it is not what it should be. What its import raises passes through.
     """
-    if spec.kind in ("module", "vllm-module"):
-        if spec.kind == "vllm-module":
-            stubs.install()
-        modules = [importlib.import_module(name) for name in spec.where.split(",")]
-        return from_module(_merged(*modules), spec.where)
+    if spec.kind == "module":
+        return _load_modules(spec.where.split(","))
+    if spec.kind == "vllm-module":
+        connector, worker = spec.where.split(",")
+        return _with_worker(importlib.import_module(connector), worker)
     if spec.kind == "factory":
         return _load_factory(spec.where)
     if spec.kind == "known-bad":
@@ -59,12 +59,20 @@ def _load_folder(folder: Path) -> Adapter:
     connector = load_connector_module(folder)
     if not (folder / "worker.py").is_file():
         return from_module(connector, str(folder))
+    return _with_worker(connector, f"{PACKAGE}.worker")
+
+
+def _load_modules(names: list[str]) -> Adapter:
+    return from_module(_merged(*map(importlib.import_module, names)), names[0])
+
+
+def _with_worker(connector: ModuleType, name: str) -> Adapter:
+    """A connector module with its torch worker, among stand-ins for the rest of vLLM."""
     if importlib.util.find_spec("torch") is None:
         missing = "its worker needs torch, which is not installed: pip install 'auxout[torch]'"
-        return from_module(connector, str(folder))._replace(missing=missing)
+        return from_module(connector, connector.__name__)._replace(missing=missing)
     stubs.install()
-    worker = importlib.import_module(f"{PACKAGE}.worker")
-    return from_module(_merged(connector, worker), str(folder))
+    return from_module(_merged(connector, importlib.import_module(name)), connector.__name__)
 
 
 def _only_worker(module: ModuleType) -> SimpleNamespace:

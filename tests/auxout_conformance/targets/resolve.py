@@ -21,6 +21,7 @@ BUILT_IN = {
     "reference": "auxout_reference.connector,auxout_reference.worker",
     "impl": "auxout.connector,auxout.core",
 }
+TORCH = "auxout.connector,auxout.worker"
 ENTRY_POINTS = "auxout.targets"
 FORMS = (
     ("module:factory", "a function in an importable module that returns a connector"),
@@ -92,6 +93,9 @@ def resolve(name: str, profile: str | None = None) -> Target:
     """
     if profile is not None and profile not in PROFILES:
         raise TargetError(f"unknown profile {profile}; the profiles are {', '.join(PROFILES)}")
+    if name == "impl-torch":
+        # Its own process: the stand-ins for vLLM are not for this one.
+        return Target(name, LoadSpec("vllm-module", TORCH), profile or LATEST)
     if name in BUILT_IN:
         return Target(name, LoadSpec("module", BUILT_IN[name]), profile or LATEST, foreign=False)
     if name.startswith("known-bad:"):
@@ -110,7 +114,7 @@ def resolve(name: str, profile: str | None = None) -> Target:
         return Target(name, LoadSpec("factory", where), profile or LATEST)
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", name):
         return Target(name, LoadSpec("factory", name), profile or LATEST)
-    forms = ", ".join([*BUILT_IN, *(form for form, _ in FORMS)])
+    forms = ", ".join([*BUILT_IN, "impl-torch", *(form for form, _ in FORMS)])
     raise TargetError(f"there is no target {name!r}; a target is one of {forms}")
 
 
@@ -140,7 +144,11 @@ def patched(target: Target, diff: str) -> Target:
 
 def list_targets() -> tuple[Listed, ...]:
     """What can be judged here, and the forms a target may have."""
-    built_in = (Listed("reference", "our readable reference"), Listed("impl", "our fast drop-in"))
+    built_in = (
+        Listed("reference", "our readable reference"),
+        Listed("impl", "our fast drop-in, its worker without torch"),
+        Listed("impl-torch", "our fast drop-in with its torch worker"),
+    )
     registered = tuple(Listed(name, f"registered as {ep.value}") for name, ep in _entry_points().items())
     cached = tuple(Listed(f"vllm=={v}", "fetched already") for v in wheels.cached_versions())
     return (*built_in, *registered, *cached, *(Listed(form, what) for form, what in FORMS))
