@@ -460,6 +460,15 @@ def test_dropped_output_stays_dropped_over_a_preemption() -> None:
     assert step(P32, state, Preempt("A"))[0].requests[0].drop_stale_output
 
 
+def test_a_single_token_is_loaded() -> None:
+    assert play(A, Load("A", 1)).requests[0].num_external_tokens == 1
+
+
+def test_a_load_that_fails_ends_its_request_only() -> None:
+    state = play(A, Add("B", 1), external(tokens=1, loaded=3), Land(failed=(("A", 0),)))
+    assert [request.request_id for request in state.requests] == ["B"]
+
+
 def test_every_turn_has_a_text_of_its_own() -> None:
     stop = Land(stop=(("A", 1),))
     state = play(SESSION, launch(), stop, Chunk("A", 1), launch(tokens=1), stop, Chunk("A", 1))

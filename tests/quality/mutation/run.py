@@ -54,6 +54,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "engine.arrival": _ENGINE,
     "engine.admission": _ENGINE,
     "engine.landing": _ENGINE,
+    "engine.loading": (*_ENGINE, "unit/test_spec_system.py"),
     "engine.reset": _ENGINE,
     "engine.step": _ENGINE,
     "engine.tampering": _ENGINE[1:],
