@@ -64,6 +64,14 @@ KNOWN = Menu(
     known_rows=True,
 )
 CUT = Menu((Add("A", 4, 4, 1, text="T", cut=1), Add("B", 5, text="T")), preemptions=1)
+SHARED_LOADS = Menu(
+    (Add("A", 3, 3, max_tokens=1, text="T"), Add("B", 5, 5, max_tokens=2, text="T")),
+    external=(2, 4),
+    loads=2,
+    load_failures=True,
+    evictions=1,
+    preemptions=1,
+)
 MODELS = [
     Model("one", "", ONE),
     Model("two", "", TWO),
@@ -82,6 +90,8 @@ MODELS = [
     Model("elsewhere, known rows", "", KNOWN),
     Model("elsewhere, known rows that are wrong", "", KNOWN._replace(load_failures=True)),
     Model("cut", "", CUT),
+    Model("shared text and loads", "", SHARED_LOADS, depth=1),
+    Model("shared text and loads again", "", SHARED_LOADS._replace(recompute=True), depth=1),
 ]
 
 

@@ -284,4 +284,6 @@ class Lanes:
 def _admits(table: Table, key: Key) -> bool:
     """Whether a step starts a request from what it finds: all are admitted before any of the step is computed."""
     kind, pick = key
-    return kind == "launch" and pick > 0 and not table.options.running
+    request = table.lane.request
+    runs = request is not None and request.status == "running" and request.holds_kv
+    return kind == "launch" and pick > 0 and not runs
