@@ -469,6 +469,20 @@ def test_a_load_that_fails_ends_its_request_only() -> None:
     assert [request.request_id for request in state.requests] == ["B"]
 
 
+def test_only_its_own_later_steps_ran_on_kv_that_failed_to_load() -> None:
+    both = Launch((("A", 1), ("B", 1)))
+    state = play(A, Add("B", 1), external(tokens=1, loaded=3), both, Land(failed=(("A", 0),)))
+    assert [(e.request_id, e.on_invalid_kv) for e in state.in_flight[0].entries] == [
+        ("A", True),
+        ("B", False),
+    ]
+
+
+def test_a_request_that_goes_back_takes_no_drafts_before_it_sampled() -> None:
+    state = play(A, external(tokens=1, loaded=3), Land(failed=(("A", 0),), recompute=True))
+    assert not state.requests[0].has_drafts
+
+
 def test_every_turn_has_a_text_of_its_own() -> None:
     stop = Land(stop=(("A", 1),))
     state = play(SESSION, launch(), stop, Chunk("A", 1), launch(tokens=1), stop, Chunk("A", 1))
