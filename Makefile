@@ -15,7 +15,7 @@ needs = $(or $(wildcard $(VENV)/installed-dev),$(VENV)/installed-$(1))
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help setup conform test optimized lint format symbolic explore nightly mutation bench coverage wheel-test docs real clean
+.PHONY: help setup conform test optimized lint format symbolic explore nightly mutation bench test-gpu bench-gpu soak coverage wheel-test docs real clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -54,6 +54,15 @@ mutation: $(call needs,test)  ## mutate the spec and see whether the tests notic
 
 bench: $(VENV)/installed-dev  ## measure the implementation against its baselines
 	$(BIN)/python tests/perf/bench.py
+
+test-gpu: $(call needs,test)  ## run the tests that need a CUDA device
+	$(BIN)/python -m pytest tests/gpu
+
+bench-gpu: $(call needs,test)  ## measure capture, snapshot and copy on a CUDA device
+	$(BIN)/python tests/gpu/bench.py
+
+soak: $(call needs,test)  ## a million steps of the worker: memory stays flat, nothing is left (long)
+	$(BIN)/python tests/soak/soak.py
 
 coverage: $(VENV)/installed-dev  ## run the tests, and judge ours, under branch coverage
 	$(BIN)/coverage erase

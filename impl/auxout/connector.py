@@ -158,7 +158,8 @@ class AuxOutputSchedulerConnector:
 
         Returns:
             A view of the rows ``[token_start, num_tokens - 1)``, shape ``(n, num_layers, top_k)`` with n >= 0;
-            None when that range ends before it starts and the request still runs (SCHED-TAKE-5).
+            None when that range ends before it starts and the request still runs (SCHED-TAKE-5), and for a
+            request that failed in a worker that fails requests (``AuxRequestOutput.error``).
 
         Raises:
             ProtocolViolation: SCHED-TAKE-1, -2: no output; SCHED-TAKE-6: it starts beyond the accepted tokens
@@ -171,7 +172,7 @@ class AuxOutputSchedulerConnector:
         accepted = request.num_tokens - found.token_start - 1  # _kernel.num_accepted_rows
         if 0 <= accepted <= len(rows):
             return rows[:accepted]
-        if accepted < 0 and not request.is_finished():
+        if (accepted < 0 and not request.is_finished()) or getattr(found, "error", None) is not None:
             return None
         raise _misplaced(request, found, accepted)
 

@@ -178,7 +178,8 @@ class AuxOutputSchedulerConnector:
 
         Returns:
             ``(num_accepted, num_layers, top_k)``, a view, possibly of no row (SCHED-TAKE-4); None when the
-            output starts beyond the accepted tokens of a request that runs (SCHED-TAKE-5).
+            output starts beyond the accepted tokens of a request that runs (SCHED-TAKE-5), or when rows lack
+            because the request failed in a worker that fails requests (``AuxRequestOutput.error``).
 
         Raises:
             ProtocolViolation: no output for the request (SCHED-TAKE-1, -2), a finished request's output
@@ -192,12 +193,15 @@ class AuxOutputSchedulerConnector:
         start, rows = output[request_id].token_start, output[request_id].rows
         accepted_end = request.num_tokens - 1
         span = f"rows [{start}, {start + len(rows)})"
+        failed = getattr(output[request_id], "error", None) is not None
         if accepted_end < start:
-            if request.is_finished():
+            if request.is_finished() and not failed:
                 what = f"{span} start beyond the accepted end {accepted_end} of a finished request"
                 raise ProtocolViolation("SCHED-TAKE-6", request_id, what)
             return None
         if accepted_end - start > len(rows):
+            if failed:
+                return None
             what = f"{span} end before the accepted end {accepted_end}"
             raise ProtocolViolation("SCHED-TAKE-7", request_id, what)
         return rows[: accepted_end - start]

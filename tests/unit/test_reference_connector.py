@@ -275,6 +275,15 @@ def test_missing_output_and_missing_rows_are_refused(module: Any, connector: Any
         pytest.fail(f"the message does not name the range: {error}")
 
 
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("start", [0, 9])
+def test_a_request_that_failed_in_the_worker_gets_no_rows(
+    connector: Any, module: Any, finished: bool, start: int
+) -> None:
+    output = {"A": module.AuxRequestOutput(start, ROWS[:0], "request A: capture goes back [WORK-CAPTURE-2]")}
+    expect(connector.take_output(request("A", outputs=2, finished=finished), output), None)
+
+
 @pytest.mark.parametrize(
     ("data", "size", "clause"),
     [(b"abcd", 0, "WIRE-HASH-2"), (b"", -1, "WIRE-HASH-2"), (b"abc", 2, "WIRE-HASH-3")],
