@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from auxout_spec import trace
+from auxout_spec.clauses import CLAUSES
 from auxout_spec.values import Result
 
 
@@ -36,18 +37,24 @@ class Usage(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """The outcome of a call, and what else was noticed: pairs of clause id and sentence."""
+    """The outcome of a call, and what else was noticed."""
 
     outcome: Result | Raised | Odd
     notes: tuple[tuple[str, str], ...] = ()
+    """Clauses that it breaks besides, each with a sentence."""
     usage: Usage | None = None
     """After a call of a worker that can tell."""
+    traits: tuple[str, ...] = ()
+    """How it is made, as far as the protocol leaves that open: fields by their types, rows by who owns them."""
 
 
 def to_json(observation: Observation) -> dict[str, Any]:
     """For the pipe to a foreign target's process."""
     outcome = observation.outcome
-    data: dict[str, Any] = {"notes": [list(note) for note in observation.notes]}
+    data: dict[str, Any] = {
+        "notes": [list(note) for note in observation.notes],
+        "traits": list(observation.traits),
+    }
     if observation.usage is not None:
         data["usage"] = list(observation.usage)
     if isinstance(outcome, Raised):
@@ -59,10 +66,11 @@ def to_json(observation: Observation) -> dict[str, Any]:
 
 def from_json(data: dict[str, Any]) -> Observation:
     """Read back; a foreign process may have written anything, so errors are for the caller to judge."""
-    notes = tuple((str(clause), str(text)) for clause, text in data["notes"])
+    notes = tuple((CLAUSES[clause].id, str(text)) for clause, text in data["notes"])
     usage = Usage(*map(int, data["usage"])) if "usage" in data else None
+    traits = tuple(map(str, data["traits"]))
     if "raised" in data:
-        return Observation(Raised(**data["raised"]), notes, usage)
+        return Observation(Raised(**data["raised"]), notes, usage, traits)
     if "odd" in data:
-        return Observation(Odd(str(data["odd"])), notes, usage)
-    return Observation(trace.result_from_json(data["result"]), notes, usage)
+        return Observation(Odd(str(data["odd"])), notes, usage, traits)
+    return Observation(trace.result_from_json(data["result"]), notes, usage, traits)

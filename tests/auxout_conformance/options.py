@@ -31,6 +31,7 @@ examples
   auxout smoke my_module:make              does my adapter answer at all? (seconds)
   auxout conform my_module:make            judge it, clause by clause
   auxout conform vllm==0.32.0 impl         a released vLLM and our implementation
+  auxout verify fix.diff --base vllm==0.32.0  what does this change break or fix?
   auxout replay found.json my_module:make  play one scenario again
   auxout clauses SCHED-TERM-2              what does this clause say?
   auxout init .                            start an adapter of your own
@@ -61,6 +62,30 @@ examples
 {TARGET_FORMS}
 
 {EXIT_CODES}"""
+
+_VERIFY = """\
+PATCH is a file with a unified diff, or the changed code itself: a checkout, a wheel, vllm==X, DIR@REV. The base is
+what it changes: vllm==X, vllm (the installed one), a wheel, a checkout. Both are judged alike; then every clause is
+kept, broken, fixed or still violated, and changes of behaviour that the protocol leaves open are listed.
+
+examples
+  auxout verify fix.diff --base vllm==0.32.0
+  auxout verify fix.diff --base path/to/vllm --report verified.jsonl
+  auxout verify --base path/to/vllm --base-rev origin/main --rev HEAD
+  auxout verify --base . --base-rev HEAD                   what is not committed yet
+  auxout verify vllm==0.32.0 --base vllm==0.31.0           what changed between two releases?
+
+exit codes
+  0  nothing is broken
+  1  a clause is broken, or a public signature changed
+  2  the command line is not usable, or the patch is no diff or does not apply
+  3  the patched code does not import, hangs or kills its process, or the base is broken
+  4  the judgement did not finish"""
+
+_COMPLETION = """\
+examples
+  auxout completion bash > ~/.local/share/bash-completion/completions/auxout
+  auxout completion zsh > ~/.zfunc/_auxout"""
 
 _REPLAY = f"""\
 SCENARIO is a file, - for standard input, the JSON itself, which is what failure messages print, or the name
@@ -158,6 +183,7 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     _add_smoke(commands)
     _add_conform(commands)
+    _add_verify(commands)
     _add_replay(commands)
     _add_explore(commands)
     trace = _add(commands, "trace", "check recorded connector calls", _TRACE)
@@ -176,6 +202,8 @@ def build_parser() -> Parser:
     _add(commands, "targets", "show what can be judged here", _TARGETS)
     init = _add(commands, "init", "start an adapter, a test and a CI file of your own", _INIT)
     init.add_argument("dir", metavar="DIR", help="where to write; created if it is not there")
+    completion = _add(commands, "completion", "print a script that completes the command line", _COMPLETION)
+    completion.add_argument("shell", choices=("bash", "zsh"), help="for this shell")
     return parser
 
 
@@ -190,12 +218,7 @@ def _add_conform(commands: argparse._SubParsersAction[Parser]) -> None:
     add = conform.add_argument
     add("targets", nargs="+", metavar="T", help="a target")
     add("-x", dest="stop_first", action="store_true", help="stop at the first violation")
-    add(
-        "--suite",
-        choices=("smoke", "default", "deep"),
-        default="default",
-        help="how much to try",
-    )
+    _add_suite(conform)
     _add_profile(conform, "judge by this protocol version instead of the target's own")
     add("--seed", type=int, metavar="N", help="seed of the random scenarios")
     add("--patch", metavar="F", help="apply the diff in F to a copy of the target first")
@@ -208,6 +231,26 @@ def _add_conform(commands: argparse._SubParsersAction[Parser]) -> None:
         action="store_false",
         help="judge a released vLLM without its known findings",
     )
+
+
+def _add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
+    verify = _add(commands, "verify", "judge a change of vLLM's connector", _VERIFY)
+    add = verify.add_argument
+    add("patch", nargs="?", metavar="PATCH", help="a diff, or the changed code")
+    add("--base", required=True, metavar="T", help="what is changed")
+    add("--base-rev", metavar="A", help="the base is this git revision of the checkout T")
+    add("--rev", metavar="B", help="the changed code is this revision of T (default: its files as they are)")
+    _add_suite(verify)
+    _add_profile(verify, "judge both by this protocol version instead of the base's own")
+    add("--seed", type=int, metavar="N", help="seed of the random scenarios")
+    add("--report", metavar="F", help="also write every result to F, as JSON lines")
+    add("--expect", metavar="F", help="the patch may break the clauses that F lists, and must")
+    add("--write-expect", metavar="F", help="write what the patch breaks to F, to be used with --expect")
+
+
+def _add_suite(parser: Parser) -> None:
+    choices = ("smoke", "default", "deep")
+    parser.add_argument("--suite", choices=choices, default="default", help="how much to try")
 
 
 def _add_replay(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -1,7 +1,8 @@
 """The report as JSON lines: what ``--report FILE`` writes, and what reads it back.
 
 The first line says which tool made the report. Then each target has a ``target`` line, one ``clause`` line
-per clause, one ``violation`` line per violation, and a ``summary`` line with the verdict, in this order.
+per clause, one ``violation`` line per violation, and a ``summary`` line with the verdict, in this order. ``auxout
+verify`` writes base and patched code as two targets, then one ``verification`` line.
 ``report.schema.json`` beside this file describes every line. A reader skips fields that it does not know.
 """
 
@@ -90,7 +91,7 @@ def report_lines(report: Report) -> list[dict[str, Any]]:
 
 
 def load(text: str) -> list[Report]:
-    """The reports in a file, equal to those that were written.
+    """The reports in a file, equal to those that were written; what ``auxout verify`` adds is left out.
 
     Raises:
         MalformedReport: not a report, or one that ends in the middle of a target.
@@ -105,6 +106,7 @@ def read(text: str) -> ReportFile:
         MalformedReport: not a report, or one that ends in the middle of a target.
     """
     lines = [_line(number, raw) for number, raw in enumerate(text.splitlines(), 1) if raw.strip()]
+    lines = [line for line in lines if line.get("line") != "verification"]
     if not lines or lines[0].get("auxout") != FORMAT:
         raise MalformedReport(f'line 1: expected a header with "auxout": "{FORMAT}"')
     reports: list[Report] = []

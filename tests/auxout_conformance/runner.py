@@ -108,7 +108,7 @@ def replay(
         return None
     flags = (["--known"] if known else []) + (["--optimized"] if optimized else [])
     clause = optimized_clause(scenario) if optimized else ""
-    return _violation(resolved, failure, scenario, "replay", None, flags, clause)
+    return violation_of(resolved, failure, scenario, "replay", None, flags, clause)
 
 
 def _resolved(target: str, profile: str | None, patch: str) -> Target:
@@ -140,7 +140,7 @@ class Judgement:
         findings: tuple[Finding, ...],
         *,
         settled: bool = True,
-        base_profile: Profile | None = None,
+        rules: Profile | None = None,
         stop_first: bool = False,
         progress: OnProgress | None = None,
     ) -> None:
@@ -149,14 +149,14 @@ class Judgement:
         Args:
             findings: the findings it is known for.
             settled: one that no longer occurs is an error; otherwise it counts as fixed.
-            base_profile: judge it by these rules instead of those of its profile.
+            rules: judge it by these rules instead of those of its profile.
         """
         if seed is None and suite == "deep":
             seed = secrets.randbelow(1 << 32)
         self.target, self.seed, self.stop_first = target, seed, stop_first
         self.suite: Suite = suite
         self._settled, self._progress = settled, progress or (lambda _: None)
-        self._rules = base_profile or PROFILES[target.profile]
+        self._rules = rules or PROFILES[target.profile]
         self._know(findings)
         self.cases = cases_in(target.profile)
         self.offer = Offer(scheduler=True, worker=False)
@@ -330,7 +330,7 @@ class Judgement:
     ) -> None:
         if self.findings:
             flags = [*flags, "--known"]
-        violation = _violation(self.target, failure, scenario, found_by, seed, flags, clause)
+        violation = violation_of(self.target, failure, scenario, found_by, seed, flags, clause)
         self.violations.append(replace(violation, shrunk_from=shrunk_from))
 
     def _broken(
@@ -338,7 +338,7 @@ class Judgement:
     ) -> TargetBroken:
         """Keep the scenario in which the target broke."""
         plain = scenario._replace(profile=self.target.profile, name="", clause="")
-        self.replay = replay_command(self.target, plain, flags)
+        self.replay = replay_command(self.target, plain, flags or ())
         return error
 
     def _advise(self, advice: list[tuple[str, str]]) -> None:
@@ -405,10 +405,10 @@ class Judgement:
         return tuple(results)
 
 
-def replay_command(target: Target, scenario: Scenario, flags: Sequence[str] | None = None) -> str:
+def replay_command(target: Target, scenario: Scenario, flags: Sequence[str] = ()) -> str:
     """The one line that plays a scenario again, complete in itself."""
     inline = scenarios.dump(scenario, indent=False)
-    return shlex.join(["auxout", "replay", *(flags or ()), inline, *target.words])
+    return shlex.join(["auxout", "replay", *flags, inline, *target.words])
 
 
 def _note(clause: str, text: str) -> str:
@@ -416,15 +416,16 @@ def _note(clause: str, text: str) -> str:
     return f"{clause} should hold, but need not: {CLAUSES[clause].sentence} But {text}."
 
 
-def _violation(
+def violation_of(
     target: Target,
     failure: Failure,
     scenario: Scenario,
     found_by: str,
     seed: int | None,
-    flags: list[str],
-    clause: str,
+    flags: Sequence[str] = (),
+    clause: str = "",
 ) -> Violation:
+    """A wrong answer as a report tells it; ``flags`` are those that ``auxout replay`` needs to show it again."""
     plain = scenario._replace(profile=target.profile, name="", clause="")
     return Violation(
         clause=clause or failure.clause,

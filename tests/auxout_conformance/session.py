@@ -113,10 +113,11 @@ class Session:
         if self._connector is None:
             raise RuntimeError("the target has no scheduler connector")
         notes: Notes = []
+        traits: list[str] = []
         if isinstance(call, BuildConnectorMeta):
-            outcome = caught(lambda: self._build(call, notes))
+            outcome = caught(lambda: self._build(call, notes, traits))
         elif isinstance(call, TakeOutput):
-            outcome = caught(lambda: self._take(call, notes))
+            outcome = caught(lambda: self._take(call, notes, traits))
         elif isinstance(call, RequestFinished):
             outcome = caught(lambda: self._finish(call, notes))
         elif isinstance(call, ResetCall):
@@ -125,9 +126,9 @@ class Session:
             outcome = caught(lambda: self._unpack(call))
         if not isinstance(outcome, Raised):
             self._recheck_delivered(notes)
-        return Observation(outcome, tuple(notes))
+        return Observation(outcome, tuple(notes), traits=tuple(traits))
 
-    def _build(self, call: BuildConnectorMeta, notes: Notes) -> Metadata | Odd:
+    def _build(self, call: BuildConnectorMeta, notes: Notes, traits: list[str]) -> Metadata | Odd:
         output, requests = self._requests.step(call)
         table = dict(requests)
         try:
@@ -141,9 +142,10 @@ class Session:
         if isinstance(metadata, Metadata):
             self._delivered.append((returned, metadata))
             _check_pickle(returned, metadata, notes)
+            traits += _field_types(returned)
         return metadata
 
-    def _take(self, call: TakeOutput, notes: Notes) -> Rows | Odd | None:
+    def _take(self, call: TakeOutput, notes: Notes, traits: list[str]) -> Rows | Odd | None:
         request = self._requests.get(call.request)
         outputs = self._outputs_for_scheduler(call.outputs)
         before = copy.deepcopy(outputs)
@@ -163,6 +165,10 @@ class Session:
                     f"rows are {rows.dtype}{list(rows.shape)}, the worker gave {ROW_DTYPE}[n, 2, 2]",
                 )
             )
+        if outputs and len(rows):
+            given = outputs[call.request.request_id].rows
+            how = "a view" if np.shares_memory(rows, given) else "a copy"
+            traits.append(f"{how} of the worker's rows")
         return Rows(self._rows.decode(rows) if rows.ndim else ())
 
     def _finish(self, call: RequestFinished, notes: Notes) -> Odd | None:
@@ -222,6 +228,12 @@ def _check_pickle(returned: Any, said: Metadata, notes: Notes) -> None:
     arrived = caught(lambda: read_metadata(pickle.loads(pickle.dumps(returned, protocol=5))))
     if arrived != said:
         notes.append(("WIRE-META-1", f"after pickling the metadata reads {arrived}"))
+
+
+def _field_types(returned: Any) -> list[str]:
+    """The types of a metadata's containers."""
+    names = ("requests", "block_hashes", "finished_requests")
+    return [f"{name} in a {type(getattr(returned, name)).__name__}" for name in names]
 
 
 def _same_outputs(outputs: Any, before: Any) -> bool:

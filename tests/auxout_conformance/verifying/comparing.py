@@ -1,0 +1,98 @@
+"""Compares two judgements clause by clause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from auxout_spec.clauses import CLAUSES, in_profile
+
+from ..hosts import Host
+from ..judge import play
+from ..runner import Judgement
+from ..verdicts import Report, Violation
+from .moves import Moved
+from .outcome import ClauseOutcome, Outcome
+
+
+def outcomes(
+    base_host: Host,
+    base: Report,
+    judgement: Judgement,
+    patched: Report,
+    more: Sequence[Violation],
+    moved: Moved,
+) -> tuple[ClauseOutcome, ...]:
+    """What became of every clause of the base's profile, and of others that were violated.
+
+    Args:
+        judgement: the judgement of the patched code, ``patched`` its report.
+        more: violations of the patched code, right in the base, that comparing the two found.
+    """
+    before, after = _violated(base), _violated(patched)
+    broken = {each.clause: each for each in reversed(more)}
+    for violation in reversed(patched.violations):
+        if _is_worse(base_host, violation, judgement, before):
+            broken[violation.clause] = violation
+    left = {clause for move in moved.moves for clause in move.instead_of}
+    judged = {each.clause for each in patched.clauses if each.status != "not judged"}
+    listed = [clause.id for clause in in_profile(base.profile)]
+    listed += [clause for clause in broken if clause not in listed]
+    findings = {each.clause: each.findings for each in base.clauses}
+    found: list[ClauseOutcome] = []
+    for clause in listed:
+        outcome: Outcome = "kept" if clause in judged else "not judged"
+        if clause in broken and CLAUSES[clause].level == "MUST":
+            outcome = "broken"
+        elif clause in left:
+            outcome = "moved"
+        elif clause in before:
+            outcome = "still violated" if clause in after or clause in broken else "fixed"
+        found.append(ClauseOutcome(clause, outcome, findings.get(clause, ()), broken.get(clause)))
+    return tuple(found)
+
+
+def notes(base: Report, patched: Report, moved: Moved) -> tuple[str, ...]:
+    """What else a reader should know."""
+    found = [
+        f"{', '.join(move.instead_of)} broken by behaving as profile {move.profile} in {', '.join(move.clauses)}"
+        for move in moved.back
+    ]
+    before, after = _violated(base), _violated(patched)
+    found += [
+        f"{clause} held before and should hold: {CLAUSES[clause].sentence}"
+        for clause in sorted(after - before)
+        if CLAUSES[clause].level == "SHOULD"
+    ]
+    still = set(base.known) & set(patched.known)
+    for result in patched.clauses:
+        if result.status == "violated" and result.clause in before:
+            gone = [each for each in _findings(base, result.clause) if each not in still]
+            if gone:
+                found.append(
+                    f"{', '.join(gone)} no longer shows, but {result.clause} is violated in other scenarios"
+                )
+    return tuple(found)
+
+
+def _violated(report: Report) -> set[str]:
+    return {each.clause for each in report.clauses if each.status in ("violated", "known")} | {
+        each.clause for each in report.violations
+    }
+
+
+def _findings(report: Report, clause: str) -> tuple[str, ...]:
+    return next((each.findings for each in report.clauses if each.clause == clause), ())
+
+
+def _is_worse(base_host: Host, violation: Violation, judgement: Judgement, before: set[str]) -> bool:
+    """Whether the base is right where the patched code is wrong.
+
+    The base is judged with the known findings that the patched code still has: with one that was fixed it may be
+    wrong earlier in the scenario, and then it only counts whether it breaks the clause anywhere.
+    """
+    if "--optimized" in violation.replay.split():
+        return violation.clause not in before
+    _, failure = play(base_host, violation.scenario, judgement.profile)
+    if failure is None:
+        return True
+    return failure.clause != violation.clause and violation.clause not in before

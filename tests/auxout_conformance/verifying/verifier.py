@@ -1,0 +1,219 @@
+"""Verifies patches against a base."""
+
+from __future__ import annotations
+
+import filecmp
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from auxout_spec.profiles import PROFILES
+
+from ..hosts import Crashed, DoesNotLoad, Host, Hung, TargetBroken, open_host
+from ..known import findings_of, findings_under
+from ..runner import Judgement
+from ..targets import Target, TargetError, patched, resolve
+from ..verdicts import Progress, Report, Suite
+from . import comparing, differential, moves, signatures
+from .outcome import Result, Verification
+
+OnProgress = Callable[[Progress], None]
+_RESULTS: tuple[tuple[type[TargetBroken], Result], ...] = (
+    (DoesNotLoad, Result.DOES_NOT_LOAD),
+    (Hung, Result.HANGS),
+    (Crashed, Result.KILLS),
+    (TargetBroken, Result.KILLS),
+)
+JUDGED = ("connector.py",)
+NOT_JUDGED = ("worker.py", "store.py", "routed_experts.py")
+"""Modules of the released package that the suite does not drive."""
+
+
+@dataclass
+class Base:
+    """What patches are verified against; its judgement is made once and serves for every patch."""
+
+    target: Target
+    suite: Suite = "default"
+    seed: int | None = None
+    report: Report | None = None
+
+
+def load_base(
+    name: str, *, profile: str | None = None, suite: Suite = "default", seed: int | None = None
+) -> Base:
+    """The base that a user named.
+
+    Raises:
+        TargetError: there is none, or it is no vLLM that lies in a folder.
+    """
+    target = resolve(name, profile)
+    _check_folder(target)
+    return Base(target, suite, seed)
+
+
+def verify(patch: str, base: Base, progress: OnProgress | None = None) -> Verification:
+    """Verify one patch.
+
+    Args:
+        patch: a file with a unified diff, or the changed code itself: a checkout, a wheel, ``vllm==X``, ``DIR@REV``.
+
+    Raises:
+        TargetError: there is no such patch.
+        PatchError: it is no diff, or does not apply.
+        Interrupted: the user stopped it; the report is of what was being judged.
+    """
+    changed = _changed_target(patch, base.target)
+    return _Verifying(patch, base, changed, progress or (lambda _: None)).run()
+
+
+def _changed_target(patch: str, base: Target) -> Target:
+    if not patch.endswith(".whl") and Path(patch).is_file():
+        return patched(base, patch)
+    try:
+        target = resolve(patch, base.profile)
+    except TargetError as error:
+        raise TargetError(f"the patch {patch!r} is no file with a diff, and {error}") from None
+    _check_folder(target)
+    return target
+
+
+def _check_folder(target: Target) -> None:
+    if target.spec.kind != "folder":
+        raise TargetError(
+            f"a patch is verified on a released, installed or checked-out vLLM, which {target.name} is not"
+        )
+
+
+class _Verifying:
+    """One patch being verified."""
+
+    def __init__(self, patch: str, base: Base, changed: Target, progress: OnProgress) -> None:
+        self.base, self.target, self._progress = base, changed, progress
+        self.rules = PROFILES[base.target.profile]
+        self.done = Verification(
+            patch, base.report, None, Result.CLEAN, base.target.name, base.target.profile, notes=changed.notes
+        )
+        self._started = time.monotonic()
+
+    def run(self) -> Verification:
+        """Everything, cheapest first."""
+        files = _different_files(Path(self.base.target.spec.where), Path(self.target.spec.where))
+        if not files:
+            return self._ended(
+                Result.CLEAN, "no file of the connector is changed, so there is nothing to judge"
+            )
+        self._note_not_judged(files)
+        found = signatures.breaking_changes(Path(self.base.target.spec.where), Path(self.target.spec.where))
+        if found:
+            return self._ended(Result.SIGNATURE, "; ".join(found))
+        try:
+            return self._compared()
+        except differential.BaseBroken as error:
+            return self._ended(Result.BASE_BROKEN, str(error))
+        except TargetBroken as error:
+            return self._broke(error)
+
+    def _compared(self) -> Verification:
+        hosts = [_open_base(self.base.target)]
+        try:
+            hosts.append(open_host(self.target))
+            moved = moves.look_for_moves(hosts[0], hosts[1], self.rules)
+            base = self._judged_base()
+            if base.verdict.exit_code == 3:
+                return self._ended(Result.BASE_BROKEN, base.reason)
+            judgement = self._judgement(self.target, moved)
+            report = judgement.run()
+            self.done = replace(self.done, base=base, patched=report, moves=moved.moves)
+            if judgement.broken is not None:
+                self.done = replace(self.done, replay=report.replay)
+                raise judgement.broken
+            return self._told(hosts[0], hosts[1], base, judgement, report, moved)
+        finally:
+            for host in hosts:
+                host.close()
+
+    def _told(
+        self,
+        base_host: Host,
+        host: Host,
+        base: Report,
+        judgement: Judgement,
+        report: Report,
+        moved: moves.Moved,
+    ) -> Verification:
+        """Say what the two judgements come to."""
+        compared = differential.compare(
+            base_host,
+            host,
+            moved.rules,
+            judged=judgement,
+            progress=lambda phase, done, total: self._progress(
+                Progress(self.target.title, phase, done, total)
+            ),
+        )
+        outcomes = comparing.outcomes(base_host, base, judgement, report, compared.violations, moved)
+        self.done = replace(
+            self.done,
+            clauses=outcomes,
+            changes=compared.changes,
+            num_scenarios=compared.num_scenarios,
+            notes=(*self.done.notes, *comparing.notes(base, report, moved)),
+        )
+        broken = any(each.outcome == "broken" for each in outcomes)
+        return self._ended(Result.BROKEN if broken else Result.CLEAN, "")
+
+    def _judged_base(self) -> Report:
+        if self.base.report is None:
+            self.base.report = self._judgement(self.base.target, None).run()
+        return self.base.report
+
+    def _judgement(self, target: Target, moved: moves.Moved | None) -> Judgement:
+        """A judgement under the base's rules, with those of its known findings that the target shows."""
+        findings = findings_of(self.base.target.release) or findings_under(self.rules.name)
+        return Judgement(
+            target,
+            self.base.suite,
+            self.base.seed,
+            findings,
+            settled=False,
+            rules=moved.rules if moved else self.rules,
+            progress=self._progress,
+        )
+
+    def _note_not_judged(self, files: tuple[str, ...]) -> None:
+        left = [name for name in files if name in NOT_JUDGED]
+        if left:
+            note = f"changed, but not judged: {', '.join(left)}"
+            self.done = replace(self.done, notes=(*self.done.notes, note))
+
+    def _broke(self, error: TargetBroken) -> Verification:
+        result = next(result for kind, result in _RESULTS if isinstance(error, kind))
+        return self._ended(result, str(error))
+
+    def _ended(self, result: Result, reason: str) -> Verification:
+        return replace(
+            self.done,
+            base=self.done.base or self.base.report,
+            result=result,
+            reason=reason,
+            seconds=time.monotonic() - self._started,
+        )
+
+
+def _open_base(target: Target) -> Host:
+    try:
+        return open_host(target)
+    except TargetBroken as error:
+        raise differential.BaseBroken(str(error), error.said) from None
+
+
+def _different_files(base: Path, patched: Path) -> tuple[str, ...]:
+    """Python files that differ, by their names in the connector folder."""
+    names = {path.relative_to(root).as_posix() for root in (base, patched) for path in root.rglob("*.py")}
+    return tuple(name for name in sorted(names) if not _same(base / name, patched / name))
+
+
+def _same(a: Path, b: Path) -> bool:
+    return a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False)
