@@ -38,8 +38,12 @@ class Scratch:
     """A temporary folder that is removed with the last target that uses it."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="auxout-"))
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="auxout-"))
+        except OSError as error:
+            raise TargetError(f"cannot make a temporary folder: {error.strerror or error}") from None
+        self.remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        """Removes it at once."""
 
 
 @dataclass(frozen=True)
@@ -236,10 +240,13 @@ def _profile_of_tree(name: str, version: str, profile: str | None) -> str:
 
 def _copy_sources(folder: Path, into: Path) -> None:
     """Copy a folder's Python files; whoever owns them and whatever they link to, the copies are plain files."""
-    for path in sorted(folder.rglob("*.py")):
-        target = into / path.relative_to(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+    try:
+        for path in sorted(folder.rglob("*.py")):
+            target = into / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    except OSError as error:
+        raise TargetError(f"cannot copy {folder}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _listed(names: tuple[str, ...], most: int = 5) -> str:

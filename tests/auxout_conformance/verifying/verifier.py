@@ -65,7 +65,11 @@ def verify(patch: str, base: Base, progress: OnProgress | None = None) -> Verifi
         Interrupted: the user stopped it; the report is of what was being judged.
     """
     changed = _changed_target(patch, base.target)
-    return _Verifying(patch, base, changed, progress or (lambda _: None)).run()
+    try:
+        return _Verifying(patch, base, changed, progress or (lambda _: None)).run()
+    finally:
+        if changed.scratch is not None:
+            changed.scratch.remove()
 
 
 def _changed_target(patch: str, base: Target) -> Target:

@@ -1,0 +1,1 @@
+"""A corpus of patches to released vLLM connectors, each with what verifying it must say."""

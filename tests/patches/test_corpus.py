@@ -1,0 +1,111 @@
+"""Every patch of the corpus is verified against the releases it applies to.
+
+python -m pytest tests/patches                 all of them, about ten seconds each
+python -m pytest tests/patches -m 'not slow'   a handful of every kind
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from auxout_conformance import hosts
+from auxout_conformance.targets import resolve
+from auxout_conformance.verifying import Base, Result, Verification, load_base, verify
+
+from .bugs import BUGS
+from .fixes import FIXES, MOVES, UNJUDGED
+from .patch import RELEASES, Patch
+from .refactorings import REFACTORINGS
+
+pytestmark = pytest.mark.real
+
+CORPUS = (*REFACTORINGS, *BUGS, *FIXES, *MOVES, *UNJUDGED)
+QUICK = {
+    "rename-attribute-0.32.0", "copy-rows-0.31.0", "emit-start-one-late-0.31.0", "preemption-forgotten-0.32.0",
+    "fix-item-size-0.31.0", "fix-assert-only-0.32.0", "clamp-0.31.0", "rename-parameter-0.32.0", "import-raises-0.31.0",
+}  # fmt: skip
+"""Those that run with every change."""
+SEEDS = 20
+
+
+@cache
+def base_of(release: str) -> Base:
+    """A release, judged once for all patches."""
+    return load_base(f"vllm=={release}", suite="smoke")
+
+
+def verified(patch: Patch, release: str, folder: Path, base: Base) -> Verification:
+    source = Path(resolve(f"vllm=={release}").spec.where) / "connector.py"
+    diff = folder / f"{patch.name}.diff"
+    diff.write_text(patch.diff(source.read_text(encoding="utf-8")), encoding="utf-8")
+    return verify(str(diff), base)
+
+
+def check(patch: Patch, done: Verification) -> None:
+    """Compare a verification with what the corpus says."""
+    named = {each.clause for each in done.having("broken")}
+    assert done.result is patch.result, done
+    assert named <= set(patch.broken), done
+    assert named or not patch.broken, done
+    assert not patch.broken or patch.broken[0] in named, done
+    assert {each.clause for each in done.having("fixed")} == set(patch.fixed), done
+    assert {clause for move in done.moves for clause in move.clauses} == set(patch.moved), done
+    if patch.changes is not None:
+        assert sorted(change.what for change in done.changes) == sorted(patch.changes), done
+    for each in done.having("broken"):
+        assert each.violation is not None
+        assert len(each.violation.scenario.events) <= 8
+
+
+def pairs() -> Iterator[ParameterSet]:
+    for patch in CORPUS:
+        for release in patch.releases:
+            name = f"{patch.name}-{release}"
+            marks = () if name in QUICK else (pytest.mark.slow,)
+            yield pytest.param(patch, release, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("patch", "release"), [*pairs()])
+def test_a_patch_comes_out_as_expected(
+    patch: Patch, release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if patch.result is Result.HANGS:
+        monkeypatch.setattr(hosts, "LOAD_SECONDS", 10.0)
+    check(patch, verified(patch, release, tmp_path, base_of(release)))
+
+
+def test_the_corpus_is_large_enough() -> None:
+    names = [patch.name for patch in CORPUS]
+    assert len(names) == len(set(names)) >= 40
+    ids = {f"{patch.name}-{release}" for patch in CORPUS for release in patch.releases}
+    assert ids >= QUICK
+    for release in RELEASES:
+        assert any(patch.fixed and release in patch.releases for patch in FIXES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_no_refactoring_is_accused_whatever_the_seed(seed: int, tmp_path: Path) -> None:
+    for release in RELEASES:
+        base = load_base(f"vllm=={release}", suite="smoke", seed=seed)
+        for patch in REFACTORINGS:
+            done = verified(patch, release, tmp_path, base)
+            assert done.result is Result.CLEAN, (seed, done)
+            assert not done.having("fixed"), (seed, done)
+
+
+def test_from_one_release_to_the_next_only_the_emit_start_moves() -> None:
+    done = verify("vllm==0.32.0", load_base("vllm==0.31.0"))
+    assert done.result is Result.CLEAN, done
+    assert [(move.profile, move.clauses, move.instead_of) for move in done.moves] == [
+        ("0.32", ("SCHED-EMIT-4",), ("SCHED-EMIT-3",))
+    ]
+    assert [each.clause for each in done.having("moved")] == ["SCHED-EMIT-3"]
+    assert (done.having("broken"), done.having("fixed"), done.changes) == ((), (), ())
+    assert done.clauses
+    assert not done.having("not judged")
