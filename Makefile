@@ -15,7 +15,8 @@ needs = $(or $(wildcard $(VENV)/installed-dev),$(VENV)/installed-$(1))
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help setup conform test optimized lint format symbolic explore nightly mutation bench test-gpu bench-gpu soak coverage wheel-test docs real clean
+.PHONY: help setup conform test patches optimized lint format symbolic explore nightly mutation bench test-gpu bench-gpu
+.PHONY: soak coverage wheel-test docs real clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -27,6 +28,9 @@ conform: $(call needs,conformance)  ## judge the reference, the implementation a
 
 test: $(call needs,test)  ## run the tests
 	$(BIN)/python -m pytest
+
+patches: $(call needs,test)  ## verify a handful of patches to released vLLMs
+	$(BIN)/python -m pytest tests/patches -m 'not slow'
 
 optimized: $(call needs,test)  ## run the tests of refusals without assert statements
 	$(BIN)/python -O -m pytest $(wildcard tests/unit/test_reference*.py tests/unit/test_impl*.py)

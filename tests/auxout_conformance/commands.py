@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
@@ -86,7 +87,7 @@ def _verify(args: argparse.Namespace, words: Sequence[str]) -> int:
         for given in (expectations, old):
             if given is not None:
                 expect.check_same_profile(given, loaded.target.profile)
-        with progress_display() as display:
+        with contextlib.closing(loaded), progress_display() as display:
             verification = verifying.verify(patch, loaded, display.show)
     except TargetError as error:
         raise UserMistake(str(error)) from None

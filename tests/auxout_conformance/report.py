@@ -106,7 +106,6 @@ def read(text: str) -> ReportFile:
         MalformedReport: not a report, or one that ends in the middle of a target.
     """
     lines = [_line(number, raw) for number, raw in enumerate(text.splitlines(), 1) if raw.strip()]
-    lines = [line for line in lines if line.get("line") != "verification"]
     if not lines or lines[0].get("auxout") != FORMAT:
         raise MalformedReport(f'line 1: expected a header with "auxout": "{FORMAT}"')
     reports: list[Report] = []

@@ -7,9 +7,11 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from auxout_conformance import expect, hosts, report, runner, verifying
@@ -368,6 +370,9 @@ def test_a_record_is_a_report_with_one_line_more(verify: Verify) -> None:
     done = verify(reset="self._generation = 0")
     text = verifying.dump(done, report.header(["auxout"]))
     assert report.load(text) == [done.base, done.patched]
+    schema = json.loads(resources.files("auxout_conformance").joinpath("report.schema.json").read_text())
+    for each in text.splitlines():
+        jsonschema.validate(json.loads(each), schema)
     line = json.loads(text.splitlines()[-1])
     assert (line["line"], line["result"], line["exit_code"]) == ("verification", "broken", 1)
     (broken,) = [each for each in line["clauses"] if each["outcome"] == "broken"]

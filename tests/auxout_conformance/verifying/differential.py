@@ -36,6 +36,9 @@ NOT_WORSE = "not worse than the base"
 """Stands for a clause where the base is wrong and the patched code is not, or both give the same wrong answer: from
 there on the two have different pasts, so that the example ends."""
 
+BOTH = ", both against "
+"""Stands in a change between two answers that are both wrong, before the clause."""
+
 
 class BaseBroken(TargetBroken):
     """The base crashed or hung."""
@@ -75,11 +78,14 @@ class DifferentialPlay(Play):
         wrong = super()._judge(before, exchange, seen)
         if wrong is not None and base_wrong is None:
             return wrong
-        what = "" if base_wrong is not None and wrong is None else difference(exchange.call, base, seen)
-        if what and wrong is not None:
-            what += f", both against {wrong.clause}"
-        if not what and base_wrong is None:
-            return None
+        if base_wrong is None:
+            what = difference(exchange.call, base, seen)
+            if not what:
+                return None
+        else:
+            # How a wrong answer is made is nobody's concern, but that it is another one is.
+            what = difference(exchange.call, base, seen._replace(traits=base.traits)) if wrong else ""
+            what = what and f"{what}{BOTH}{base_wrong.clause}"
         views = dict(self.ledger.views)
         if isinstance(exchange.call, BuildConnectorMeta):
             views |= {view.request_id: view for view in exchange.call.requests}
@@ -144,7 +150,11 @@ class _Comparing:
         for _ in range(MAX_ROUNDS):
             if not self._search():
                 break
-        return Compared(tuple(self._violations), tuple(self._changes), self._tally.scenarios)
+        changes = self._changes
+        if self._violations or self._judged.violations:
+            # What is broken makes wrong answers other wrong answers too.
+            changes = [change for change in changes if BOTH not in change.what]
+        return Compared(tuple(self._violations), tuple(changes), self._tally.scenarios)
 
     def _search(self) -> bool:
         """Look for one more difference in random scenarios."""

@@ -39,6 +39,11 @@ class Base:
     seed: int | None = None
     report: Report | None = None
 
+    def close(self) -> None:
+        """Remove its temporary files, if it has any; they go when the process ends at the latest."""
+        if self.target.scratch is not None:
+            self.target.scratch.remove()
+
 
 def load_base(
     name: str, *, profile: str | None = None, suite: Suite = "default", seed: int | None = None

@@ -1,0 +1,104 @@
+"""The CI recipes in ``docs/ci``: the script is run, and the workflow's commands are run as it states them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from auxout_conformance.targets import wheels
+
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "docs" / "ci"
+NAME = f"{wheels.FOLDER}/connector.py"
+WHO = ("-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with a branch ``change`` that touches the connector, and a ``main`` that went on since."""
+    root = tmp_path / "checkout"
+    shutil.copytree(
+        ROOT / "reference" / "auxout_reference", root / wheels.FOLDER, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    git(root, "init", "-q", "-b", "main")
+    commit(root)
+    git(root, "tag", "v0.32.0")
+    git(root, "checkout", "-q", "-b", "change")
+    (root / NAME).write_text((root / NAME).read_text() + "\n# a remark\n")
+    commit(root)
+    git(root, "checkout", "-q", "main")
+    (root / "README").write_text("main went on\n")
+    commit(root)
+    git(root, "checkout", "-q", "change")
+    return root
+
+
+def git(root: Path, *words: str) -> None:
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+    subprocess.run(["git", *WHO, *words], cwd=root, check=True, env=environment, capture_output=True)
+
+
+def commit(root: Path) -> None:
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "next")
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    """An environment in which ``auxout`` is on the path."""
+    command = tmp_path / "bin" / "auxout"
+    command.parent.mkdir(exist_ok=True)
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m auxout_conformance.cli "$@"\n')
+    command.chmod(0o755)
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    return {
+        **os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "AUXOUT_SUITE": "smoke", **more,
+    }  # fmt: skip
+
+
+def run(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_script(checkout: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    command = ["bash", str(RECIPES / "verify.sh"), str(checkout), "main"]
+    ran = run(command, tmp_path, environment(tmp_path, AUXOUT_OUT=str(out)))
+    assert ran.returncode == 0, ran.stderr
+    assert "nothing broken" in ran.stdout
+    assert sorted(path.name for path in out.iterdir()) == ["verify.html", "verify.jsonl", "verify.md"]
+    (checkout / NAME).write_text((checkout / NAME).read_text() + "AuxOutputSchedulerConnector.reset = lambda s: None\n")
+    commit(checkout)
+    ran = run(command, tmp_path, environment(tmp_path, AUXOUT_OUT=str(out)))
+    assert ran.returncode == 1
+    assert "SCHED-RESET-1" in (out / "verify.md").read_text()
+
+
+def test_the_script_says_how_it_is_used(tmp_path: Path) -> None:
+    ran = run(["bash", str(RECIPES / "verify.sh")], tmp_path, environment(tmp_path))
+    assert ran.returncode != 0
+    assert "usage: verify.sh CHECKOUT BASE_REVISION [REVISION]" in ran.stderr
+
+
+def test_the_workflow(checkout: Path, tmp_path: Path) -> None:
+    """Its own commands, with what GitHub would put in; installing is left out."""
+    workflow = yaml.safe_load((RECIPES / "verify.yml").read_text())
+    steps = workflow["jobs"]["verify"]["steps"]
+    (checkout / ".github" / "workflows").mkdir(parents=True)
+    shutil.copy(RECIPES / "verify.sh", checkout / ".github" / "workflows" / "verify.sh")
+    commands = [step["run"] for step in steps if "run" in step]
+    assert commands[0] == 'pip install "auxout[conformance]"'
+    summary = tmp_path / "summary.md"
+    given = environment(tmp_path, BASE="main", HEAD="change", GITHUB_STEP_SUMMARY=str(summary))
+    for command in commands[1:]:
+        ran = run(["bash", "-e", "-c", command], checkout, given)
+        assert ran.returncode == 0, ran.stderr
+    assert "nothing broken" in summary.read_text()
+    uploaded = next(step["with"]["path"] for step in steps if step.get("uses", "").startswith("actions/upload-artifact"))
+    assert [path.name for path in checkout.glob(uploaded)]
