@@ -6,7 +6,7 @@ from auxout_spec.clauses import CLAUSES
 from auxout_spec.profiles import PROFILES, Deviation, Profile
 
 from .hosts import Child, Host
-from .judge import play
+from .judge import Failure, play
 from .known import Finding
 from .targets import Target
 
@@ -31,12 +31,29 @@ def occurs(finding: Finding, target: Target, host: Host, profile: Profile) -> bo
     _, failure = play(host, finding.scenario, without)
     if finding.deviation not in ASSERT_ONLY:
         return failure is not None and failure.clause == finding.clause
+    return failure is None and _optimized(finding, target, without) is not None
+
+
+def answers_rightly(finding: Finding, target: Target, host: Host, profile: Profile) -> bool:
+    """Whether a target gives no wrong answer at all in a finding's scenario.
+
+    Args:
+        profile: what judges it, without the finding's deviation.
+
+    Raises:
+        TargetBroken: it crashed or hung.
+    """
+    if play(host, finding.scenario, profile)[1] is not None:
+        return False
+    return finding.deviation is not Deviation.ASSERT_ONLY or _optimized(finding, target, profile) is None
+
+
+def _optimized(finding: Finding, target: Target, profile: Profile) -> Failure | None:
     optimized = Child(target, optimized=True)
     try:
-        _, silent = play(optimized, finding.scenario, without)
+        return play(optimized, finding.scenario, profile)[1]
     finally:
         optimized.close()
-    return silent is not None and failure is None
 
 
 def remaining(findings: tuple[Finding, ...], target: Target, host: Host) -> tuple[Finding, ...]:

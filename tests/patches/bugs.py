@@ -56,7 +56,7 @@ BUGS = (
     ),
     _bug(
         "emit-start-of-outputs",
-        "SCHED-EMIT-2",
+        "SCHED-EMIT-2 SCHED-EMIT-5",
         Replace(BUILD, "request.num_tokens - 1", "request.num_output_tokens - 1"),
     ),
     _bug(
@@ -74,7 +74,7 @@ BUGS = (
     ),
     _bug(
         "idle-step-empty",
-        "SCHED-META-3 SCHED-TERM-1",
+        "SCHED-META-3 SCHED-TERM-1 SCHED-HASH-6 SCHED-HASH-8",
         Replace(
             BUILD,
             "scheduled_requests: dict[str, int] = {}",
@@ -102,14 +102,22 @@ BUGS = (
         "SCHED-HASH-1 SCHED-HASH-3",
         Replace(PACK, "block_hashes[num_sent:]", "block_hashes[num_sent + 1:]"),
     ),
-    _bug("all-hashes-again", "SCHED-HASH-2", Replace(PACK, "block_hashes[num_sent:]", "block_hashes[:]")),
-    _bug("hashes-not-counted", "SCHED-HASH-2", Rewrite(_drop_sent_count)),
+    _bug(
+        "all-hashes-again",
+        "SCHED-HASH-2 SCHED-RESTART-2",
+        Replace(PACK, "block_hashes[num_sent:]", "block_hashes[:]"),
+    ),
+    _bug(
+        "hashes-not-counted",
+        "SCHED-HASH-2 SCHED-HASH-8 SCHED-TERM-8 SCHED-RESTART-2",
+        Rewrite(_drop_sent_count),
+    ),
     _bug(
         "newest-hash-first",
-        "SCHED-HASH-4",
+        "SCHED-HASH-4 SCHED-HASH-2",
         Replace(PACK, "b''.join(new_hashes)", "b''.join(reversed(new_hashes))"),
     ),
-    _bug("no-hash-only-updates", "SCHED-HASH-6", Rewrite(_drop_hash_only_updates)),
+    _bug("no-hash-only-updates", "SCHED-HASH-6 SCHED-HASH-8", Rewrite(_drop_hash_only_updates)),
     _bug(
         "empty-entries",
         "SCHED-HASH-5",
@@ -124,7 +132,7 @@ BUGS = (
     _bug("events-never-cleared", "SCHED-TERM-2", Replace(BUILD, "self._finished_requests = {}", "")),
     _bug(
         "event-only-with-hashes",
-        "SCHED-TERM-1 SCHED-TERM-7",
+        "SCHED-TERM-1 SCHED-TERM-7 SCHED-META-3 SCHED-RESTART-1",
         Replace(
             BUILD,
             "tuple(self._finished_requests)",
@@ -133,7 +141,7 @@ BUGS = (
     ),
     _bug(
         "final-hashes-lost",
-        "SCHED-TERM-5",
+        "SCHED-TERM-5 SCHED-TERM-8 SCHED-RESTART-3",
         Replace(FINISH, "self._pack_new_hashes(request.block_hashes, num_sent)", "None"),
     ),
     _bug(
@@ -141,10 +149,14 @@ BUGS = (
         "SCHED-TERM-6",
         Replace(BUILD, "tuple(self._finished_requests)", "tuple(reversed(self._finished_requests))"),
     ),
-    _bug("event-of-a-stranger", "SCHED-TERM-3", Replace(FINISH, "return", "num_sent = 0")),
+    _bug(
+        "event-of-a-stranger",
+        "SCHED-TERM-3 SCHED-TERM-2 SCHED-TERM-4 SCHED-HASH-2 SCHED-RESET-4 SCHED-REFUSE-4",
+        Replace(FINISH, "return", "num_sent = 0"),
+    ),
     _bug(
         "preemption-forgotten",
-        "SCHED-TERM-7",
+        "SCHED-TERM-7 SCHED-META-3 SCHED-RESTART-1",
         Replace(
             FINISH,
             "request_id = request.request_id",
@@ -157,7 +169,8 @@ BUGS = (
     ),
     _bug(
         "still-active-after-the-end",
-        "SCHED-TERM-9 SCHED-TERM-4 SCHED-TERM-2 SCHED-META-3 SCHED-META-1 SCHED-HASH-11 SCHED-RESTART-2",
+        "SCHED-TERM-9 SCHED-META-3 SCHED-HASH-2 SCHED-HASH-11 SCHED-TERM-2 SCHED-TERM-4 SCHED-TERM-5 "
+        "SCHED-RESTART-1 SCHED-RESTART-2 SCHED-ACCEPT-1 SCHED-REFUSE-1",
         Replace(
             FINISH, "self._sent_hash_counts.pop(request_id, None)", "self._sent_hash_counts.get(request_id)"
         ),

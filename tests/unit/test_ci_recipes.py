@@ -24,7 +24,9 @@ def checkout(tmp_path: Path) -> Path:
     """A checkout with a branch ``change`` that touches the connector, and a ``main`` that went on since."""
     root = tmp_path / "checkout"
     shutil.copytree(
-        ROOT / "reference" / "auxout_reference", root / wheels.FOLDER, ignore=shutil.ignore_patterns("__pycache__")
+        ROOT / "reference" / "auxout_reference",
+        root / wheels.FOLDER,
+        ignore=shutil.ignore_patterns("__pycache__"),
     )
     git(root, "init", "-q", "-b", "main")
     commit(root)
@@ -56,9 +58,8 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m auxout_conformance.cli "$@"\n')
     command.chmod(0o755)
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
-    return {
-        **os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "AUXOUT_SUITE": "smoke", **more,
-    }  # fmt: skip
+    python = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return {**os.environ, "PATH": path, "AUXOUT_SUITE": "smoke", **python, **more}
 
 
 def run(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -73,7 +74,9 @@ def test_the_script(checkout: Path, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "nothing broken" in ran.stdout
     assert sorted(path.name for path in out.iterdir()) == ["verify.html", "verify.jsonl", "verify.md"]
-    (checkout / NAME).write_text((checkout / NAME).read_text() + "AuxOutputSchedulerConnector.reset = lambda s: None\n")
+    (checkout / NAME).write_text(
+        (checkout / NAME).read_text() + "AuxOutputSchedulerConnector.reset = lambda s: None\n"
+    )
     commit(checkout)
     ran = run(command, tmp_path, environment(tmp_path, AUXOUT_OUT=str(out)))
     assert ran.returncode == 1
@@ -100,5 +103,7 @@ def test_the_workflow(checkout: Path, tmp_path: Path) -> None:
         ran = run(["bash", "-e", "-c", command], checkout, given)
         assert ran.returncode == 0, ran.stderr
     assert "nothing broken" in summary.read_text()
-    uploaded = next(step["with"]["path"] for step in steps if step.get("uses", "").startswith("actions/upload-artifact"))
+    uploaded = next(
+        step["with"]["path"] for step in steps if step.get("uses", "").startswith("actions/upload-artifact")
+    )
     assert [path.name for path in checkout.glob(uploaded)]

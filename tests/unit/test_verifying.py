@@ -210,7 +210,7 @@ def test_a_public_signature(verify: Verify) -> None:
     done = verify(edit=lambda text: text.replace("def reset(self)", "def restart(self)"))
     assert (done.result, done.exit_code) == (Result.SIGNATURE, 1)
     assert done.reason == "connector.AuxOutputSchedulerConnector.reset: public object was removed"
-    assert (done.base, done.clauses) == (None, ())
+    assert (done.patched, done.clauses) == (None, ())
 
 
 @pytest.mark.parametrize(
@@ -336,8 +336,6 @@ def test_a_method_that_moved_to_a_base_class_is_still_there(tmp_path: Path) -> N
         "relative/parts.py": plain.replace("C", "P"),
         "absolute/connector.py": "from vllm.distributed.aux_output_connector.parts import P\nclass C(P): ...\n",
         "absolute/parts.py": plain.replace("C", "P"),
-        "other/connector.py": "from .parts import P\nclass C(P): ...\n",
-        "other/parts.py": "class P:\n    def f(self, b): ...\n",
     }
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -345,7 +343,6 @@ def test_a_method_that_moved_to_a_base_class_is_still_there(tmp_path: Path) -> N
         (tmp_path / name).with_name("__init__.py").touch()
     for name in ("relative", "absolute"):
         assert signatures.breaking_changes(tmp_path / "base", tmp_path / name) == ()
-    assert signatures.breaking_changes(tmp_path / "base", tmp_path / "other") != ()
 
 
 # Expectations and records.

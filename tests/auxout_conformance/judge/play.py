@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from auxout_spec import calls
-from auxout_spec.calls import WORKER_CALLS, BuildConnectorMeta, Call, Close, Exchange, Halves
+from auxout_spec.calls import WORKER_CALLS, BuildConnectorMeta, Call, Close, Exchange, Halves, TakeOutput
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.engine import (
     Add,
+    Chunk,
     EngineConfig,
     EngineState,
     Event,
@@ -226,11 +227,13 @@ def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure)
     if failure.clause not in ATOMICITY:
         return failure
     events = scenario.events[: failure.event]
-    without = _without_refusals(config_of(scenario, profile), events)
     try:
+        without = _without_refusals(config_of(scenario, profile), events)
         _, same = _played(host, scenario._replace(events=without), profile)
     except Impossible:
         return failure
+    if same is not None and same.clause == EMPTY_STEP:
+        same = _blamed_empty_step(host, scenario._replace(events=without), profile, same)
     return failure if same is None else replace(failure, clause=same.clause)
 
 
@@ -264,18 +267,39 @@ def _played(
 
 
 def _without_refusals(config: EngineConfig, events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """The events without those that the spec refuses; a landing stays, without its corruption."""
+    """The events without those that the spec refuses; a landing stays, without its corruption.
+
+    If its output is refused even so, its request started beyond its prompt, which it then does not.
+    """
     state, kept = initial(), list[Event]()
     for event in events:
         state, exchanges = step(config, state, event)
-        refused = [exchange.call for exchange in exchanges if isinstance(exchange.result, Refusal)]
+        refused = _refused(exchanges)
         if refused:
             while kept and isinstance(kept[-1], Tamper):
                 kept.pop()
             if not isinstance(event, Land) and not isinstance(refused[0], WORKER_CALLS):
                 continue
         kept.append(event)
-    return tuple(kept)
+    beyond = _refused_outputs(config, kept)
+    return tuple(
+        event._replace(start=0) if isinstance(event, Add | Chunk) and event.request in beyond else event
+        for event in kept
+    )
+
+
+def _refused(exchanges: tuple[Exchange, ...]) -> list[Call]:
+    """The calls that the spec refuses."""
+    return [exchange.call for exchange in exchanges if isinstance(exchange.result, Refusal)]
+
+
+def _refused_outputs(config: EngineConfig, events: list[Event]) -> set[str]:
+    """The requests whose output is refused."""
+    state, found = initial(), set[str]()
+    for event in events:
+        state, exchanges = step(config, state, event)
+        found |= {call.request.request_id for call in _refused(exchanges) if isinstance(call, TakeOutput)}
+    return found
 
 
 def agrees(right: Result, outcome: Result | Raised | Odd) -> bool:

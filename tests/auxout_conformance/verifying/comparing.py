@@ -8,14 +8,16 @@ from auxout_spec.clauses import CLAUSES, in_profile
 
 from ..hosts import Host
 from ..judge import play
+from ..known import findings_under
 from ..runner import Judgement
+from ..showing import answers_rightly
 from ..verdicts import Report, Violation
 from .moves import Moved
 from .outcome import ClauseOutcome, Outcome
 
 
 def outcomes(
-    base_host: Host,
+    hosts: tuple[Host, Host],
     base: Report,
     judgement: Judgement,
     patched: Report,
@@ -25,9 +27,11 @@ def outcomes(
     """What became of every clause of the base's profile, and of others that were violated.
 
     Args:
+        hosts: where base and patched code run.
         judgement: the judgement of the patched code, ``patched`` its report.
         more: violations of the patched code, right in the base, that comparing the two found.
     """
+    base_host, patched_host = hosts
     before, after = _violated(base), _violated(patched)
     broken = {each.clause: each for each in reversed(more)}
     for violation in reversed(patched.violations):
@@ -46,7 +50,12 @@ def outcomes(
         elif clause in left:
             outcome = "moved"
         elif clause in before:
-            outcome = "still violated" if clause in after or clause in broken else "fixed"
+            if clause in after or clause in broken:
+                outcome = "still violated"
+            elif _is_mended(patched_host, clause, base, judgement, moved, any_broken=bool(broken)):
+                outcome = "fixed"
+            else:
+                outcome = "not judged"
         found.append(ClauseOutcome(clause, outcome, findings.get(clause, ()), broken.get(clause)))
     return tuple(found)
 
@@ -82,6 +91,23 @@ def _violated(report: Report) -> set[str]:
 
 def _findings(report: Report, clause: str) -> tuple[str, ...]:
     return next((each.findings for each in report.clauses if each.clause == clause), ())
+
+
+def _is_mended(
+    host: Host, clause: str, base: Report, judgement: Judgement, moved: Moved, *, any_broken: bool
+) -> bool:
+    """Whether what showed a violation in the base is now answered rightly to its end.
+
+    It may also just hide behind something that was broken.
+    """
+    if CLAUSES[clause].level == "SHOULD":
+        return not any_broken
+    known = set(_findings(base, clause))
+    findings = [each for each in findings_under(base.profile) if each.id in known]
+    if any(not answers_rightly(each, judgement.target, host, moved.rules) for each in findings):
+        return False
+    scenarios = [each.scenario for each in base.violations if each.clause == clause]
+    return all(play(host, each, moved.rules)[1] is None for each in scenarios)
 
 
 def _is_worse(base_host: Host, violation: Violation, judgement: Judgement, before: set[str]) -> bool:

@@ -40,7 +40,8 @@ class ClauseOutcome:
 
     clause: str
     outcome: Outcome
-    """``moved``: it now behaves as another profile; ``expected``: broken, and an expectation file says so."""
+    """``moved``: it now behaves as another profile; ``expected``: broken, and an expectation file says so; ``not
+    judged``: whatever would show it fails earlier, on another clause."""
     findings: tuple[str, ...] = ()
     """Known findings of the base behind ``fixed`` and ``still violated``."""
     violation: Violation | None = None

@@ -162,7 +162,7 @@ class _Verifying:
                 Progress(self.target.title, phase, done, total)
             ),
         )
-        outcomes = comparing.outcomes(base_host, base, judgement, report, compared.violations, moved)
+        outcomes = comparing.outcomes((base_host, host), base, judgement, report, compared.violations, moved)
         self.done = replace(
             self.done,
             clauses=outcomes,
