@@ -52,7 +52,9 @@ def _bug(name: str, clauses: str, *edits: Replace | Rewrite) -> Patch:
 BUGS = (
     # Emit starts.
     _bug(
-        "emit-start-one-late", "SCHED-EMIT-2", Replace(BUILD, "request.num_tokens - 1", "request.num_tokens")
+        "emit-start-one-late",
+        "SCHED-EMIT-2 SCHED-EMIT-4",
+        Replace(BUILD, "request.num_tokens - 1", "request.num_tokens"),
     ),
     _bug(
         "emit-start-of-outputs",
@@ -114,7 +116,7 @@ BUGS = (
     ),
     _bug(
         "newest-hash-first",
-        "SCHED-HASH-4 SCHED-HASH-2",
+        "SCHED-HASH-4 SCHED-HASH-2 SCHED-RESTART-2",
         Replace(PACK, "b''.join(new_hashes)", "b''.join(reversed(new_hashes))"),
     ),
     _bug("no-hash-only-updates", "SCHED-HASH-6 SCHED-HASH-8", Rewrite(_drop_hash_only_updates)),
@@ -156,7 +158,7 @@ BUGS = (
     ),
     _bug(
         "preemption-forgotten",
-        "SCHED-TERM-7 SCHED-META-3 SCHED-RESTART-1",
+        "SCHED-TERM-7 SCHED-TERM-8 SCHED-META-3 SCHED-RESTART-1",
         Replace(
             FINISH,
             "request_id = request.request_id",
@@ -196,7 +198,7 @@ BUGS = (
     ),
     _bug("generation-stays", "SCHED-RESET-1", Replace(RESET, "self._generation += 1", "")),
     # Rows.
-    _bug("no-rows-is-none", "SCHED-TAKE-4", Replace(TAKE, "local_end < 0", "local_end <= 0")),
+    _bug("no-rows-is-none", "SCHED-TAKE-4 SCHED-TAKE-12", Replace(TAKE, "local_end < 0", "local_end <= 0")),
     _bug(
         "rows-not-cut",
         "SCHED-TAKE-8 SCHED-TAKE-3",
@@ -204,7 +206,7 @@ BUGS = (
     ),
     _bug(
         "one-row-too-few",
-        "SCHED-TAKE-3 SCHED-TAKE-4 SCHED-TAKE-12",
+        "SCHED-TAKE-3 SCHED-TAKE-4 SCHED-TAKE-7 SCHED-TAKE-12",
         Replace(TAKE, "request.num_tokens - 1", "request.num_tokens - 2"),
     ),
     _bug(
@@ -224,7 +226,7 @@ BUGS = (
     ),
     _bug(
         "output-consumed",
-        "SCHED-TAKE-10",
+        "SCHED-TAKE-10 SCHED-ACCEPT-1",
         Replace(TAKE, "request_output = output[request_id]", "request_output = output.pop(request_id)"),
     ),
     _bug(
