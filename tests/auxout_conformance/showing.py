@@ -43,6 +43,8 @@ def answers_rightly(finding: Finding, target: Target, host: Host, profile: Profi
     Raises:
         TargetBroken: it crashed or hung.
     """
+    if finding.deviation is None:
+        return not occurs(finding, target, host, profile)
     if play(host, finding.scenario, profile)[1] is not None:
         return False
     return finding.deviation is not Deviation.ASSERT_ONLY or _optimized(finding, target, profile) is None

@@ -269,12 +269,15 @@ def test_a_base_that_does_not_load(tree: Path, verify: Verify) -> None:
 
 def test_files_that_the_suite_does_not_drive_are_named(tree: Path, tmp_path: Path) -> None:
     (tree / wheels.FOLDER / "routed_experts.py").write_text("x = 1\n")
+    (tree / wheels.FOLDER / "worker.py").unlink()
     changed = tmp_path / "changed"
     shutil.copytree(tree, changed)
     (changed / wheels.FOLDER / "routed_experts.py").write_text("x = 2\n")
     done = verifying.verify(str(changed), verifying.load_base(str(tree), profile="0.32", suite="smoke"))
     assert done.result is Result.CLEAN
-    assert done.notes == ("changed, but not judged: routed_experts.py",)
+    assert done.notes == (
+        "changed, but not judged, because the worker cannot be loaded here: routed_experts.py",
+    )
 
 
 # Names.

@@ -7,14 +7,14 @@ looked for here are different answers of which neither is worse than the other: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from auxout_spec import trace
-from auxout_spec.calls import BuildConnectorMeta, Call, Exchange
+from auxout_spec.calls import BuildConnectorMeta, Call, Exchange, Halves
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario
-from auxout_spec.scheduler import SchedulerState
 from auxout_spec.values import Metadata, RequestView
 
 from ..cases import cases_in
@@ -24,6 +24,7 @@ from ..machine import Tally, search
 from ..observation import Observation, Raised
 from ..runner import Judgement, violation_of
 from ..shrinking import Shrinker
+from ..targets.drivers import Sizes
 from ..verdicts import Suite, Violation
 from .outcome import Change
 
@@ -49,12 +50,13 @@ class Pair:
 
     def __init__(self, base: Host, patched: Host) -> None:
         self._base, self._patched = base, patched
+        self.offer = patched.offer
         self.base_seen: Observation | None = None
         """The base's answer to the last call."""
 
-    def new(self, profile: str) -> None:
-        self._base.new(profile)
-        self._patched.new(profile)
+    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+        self._base.new(profile, sizes)
+        self._patched.new(profile, sizes)
 
     def call(self, call: Call) -> Observation:
         try:
@@ -70,7 +72,7 @@ class DifferentialPlay(Play):
     A change's failure has the change in words for its clause, the base's answer as expected one.
     """
 
-    def _judge(self, before: SchedulerState, exchange: Exchange, seen: Observation) -> Failure | None:
+    def _judge(self, before: Halves, exchange: Exchange, seen: Observation) -> Failure | None:
         assert isinstance(self.host, Pair)
         base = self.host.base_seen
         assert base is not None  # it was asked first
@@ -96,6 +98,14 @@ class DifferentialPlay(Play):
             described(base, views),
             described(seen, views),
         )
+
+    def _usage_failure(self, exchange: Exchange, after: Halves, seen: Observation) -> Failure | None:
+        assert isinstance(self.host, Pair)
+        wrong, base = super()._usage_failure(exchange, after, seen), self.host.base_seen
+        if wrong is None or base is None:
+            return wrong
+        base_wrong = super()._usage_failure(exchange, after, base)
+        return wrong if base_wrong is None else replace(wrong, clause=NOT_WORSE)
 
 
 class Compared(NamedTuple):

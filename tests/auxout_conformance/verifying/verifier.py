@@ -25,9 +25,8 @@ _RESULTS: tuple[tuple[type[TargetBroken], Result], ...] = (
     (Crashed, Result.KILLS),
     (TargetBroken, Result.KILLS),
 )
-JUDGED = ("connector.py",)
-NOT_JUDGED = ("worker.py", "store.py", "routed_experts.py")
-"""Modules of the released package that the suite does not drive."""
+WORKER_FILES = ("worker.py", "store.py", "routed_experts.py")
+"""Modules of the released package that are only judged where the worker can be: it needs torch."""
 
 
 @dataclass
@@ -113,7 +112,7 @@ class _Verifying:
             return self._ended(
                 Result.CLEAN, "no file of the connector is changed, so there is nothing to judge"
             )
-        self._note_not_judged(files)
+        self._files = files
         found = signatures.breaking_changes(Path(self.base.target.spec.where), Path(self.target.spec.where))
         if found:
             return self._ended(Result.SIGNATURE, "; ".join(found))
@@ -128,6 +127,7 @@ class _Verifying:
         hosts = [_open_base(self.base.target)]
         try:
             hosts.append(open_host(self.target))
+            self._note_not_judged(hosts[1])
             moved = moves.look_for_moves(hosts[0], hosts[1], self.rules)
             base = self._judged_base()
             if base.verdict.exit_code == 3:
@@ -191,10 +191,10 @@ class _Verifying:
             progress=self._progress,
         )
 
-    def _note_not_judged(self, files: tuple[str, ...]) -> None:
-        left = [name for name in files if name in NOT_JUDGED]
-        if left:
-            note = f"changed, but not judged: {', '.join(left)}"
+    def _note_not_judged(self, host: Host) -> None:
+        left = [name for name in self._files if name in WORKER_FILES]
+        if left and not host.offer.worker:
+            note = f"changed, but not judged, because the worker cannot be loaded here: {', '.join(left)}"
             self.done = replace(self.done, notes=(*self.done.notes, note))
 
     def _broke(self, error: TargetBroken) -> Verification:
