@@ -62,8 +62,8 @@ BEGIN_FAULTS = (
         ("WORK-BEGIN-5",),
         "The end of a request that never began is ignored.",
         Replace(
-            f"{_CORE}._end",
-            "self._fail(state, ProtocolViolation('WORK-TEAR-1', request_id, 'it ends and never began'))",
+            f"{_CORE}._require_known",
+            "self._fail(state, ProtocolViolation('WORK-BEGIN-5', request_id, what))",
             "None",
         ),
     ),
@@ -71,7 +71,11 @@ BEGIN_FAULTS = (
         "worker-crashes-on-unknown",
         ("WORK-REFUSE-1",),
         "A request that never began is looked up without a check.",
-        Replace(f"{_CORE}._add_keys", "state.requests.get(request_id)", "state.requests[request_id]"),
+        Replace(
+            f"{_CORE}._require_known",
+            "self._fail(state, ProtocolViolation('WORK-BEGIN-5', request_id, what))",
+            "state.requests[request_id]",
+        ),
     ),
     _worker(
         "worker-keys-reversed",
@@ -104,7 +108,7 @@ STEP_FAULTS = (
         "A request that never began is skipped when it is in a batch.",
         Replace(
             _PREPARE,
-            "self._fail(state, ProtocolViolation('WORK-STEP-1', request_id, _NEVER_BEGAN))",
+            "self._fail(state, ProtocolViolation('WORK-STEP-2', request_id, _NEVER_BEGAN))",
             "None",
         ),
     ),
