@@ -97,7 +97,7 @@ BEGIN_FAULTS = (
         "worker-begin-not-atomic",
         ("WORK-REFUSE-2",),
         "A refused begin_step has already started requests.",
-        Replace(_BEGIN, "self._state.copy()", "self._state"),
+        Replace(_BEGIN, "state = self._state.copy()", "state = self._state = self._state.copy()"),
     ),
 )
 
