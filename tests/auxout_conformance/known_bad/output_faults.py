@@ -131,7 +131,7 @@ TAKE_FAULTS = (
         "rows-of-the-first-entry",
         ("SCHED-TAKE-11", "SCHED-TAKE-3", "SCHED-TAKE-4", "SCHED-TAKE-5", "SCHED-TAKE-7"),
         "The first entry of the worker's output is taken, whoever it belongs to.",
-        (Replace(TAKE, "output[request_id]", "next(iter(output.values()))", times=2),),
+        (Replace(TAKE, "output[request_id]", "next(iter(output.values()))", times=3),),
     ),
     KnownBad(
         "stale-output-dropped",
