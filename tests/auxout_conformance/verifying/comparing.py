@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from auxout_spec.clauses import CLAUSES, in_profile
+from auxout_spec.clauses import CLAUSES
 
 from ..hosts import Host
 from ..judge import play
@@ -24,7 +24,7 @@ def outcomes(
     more: Sequence[Violation],
     moved: Moved,
 ) -> tuple[ClauseOutcome, ...]:
-    """What became of every clause of the base's profile, and of others that were violated.
+    """What became of every clause that the base was judged by, and of others that were violated.
 
     Args:
         hosts: where base and patched code run.
@@ -39,7 +39,7 @@ def outcomes(
             broken[violation.clause] = violation
     left = {clause for move in moved.moves for clause in move.instead_of}
     judged = {each.clause for each in patched.clauses if each.status != "not judged"}
-    listed = [clause.id for clause in in_profile(base.profile)]
+    listed = [each.clause for each in base.clauses]
     listed += [clause for clause in broken if clause not in listed]
     findings = {each.clause: each.findings for each in base.clauses}
     found: list[ClauseOutcome] = []
