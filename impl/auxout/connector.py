@@ -157,7 +157,7 @@ class AuxOutputSchedulerConnector:
             output: the step's output by id, or None if the worker returned none.
 
         Returns:
-            A view of the rows ``[token_start, num_tokens - 1)``, shape ``(n, num_layers, top_k)`` with n >= 0;
+            The rows ``[token_start, num_tokens - 1)``, not copied, shape ``(n, num_layers, top_k)`` with n >= 0;
             None when that range ends before it starts and the request still runs (SCHED-TAKE-5), and for a
             request that failed in a worker that fails requests (``AuxRequestOutput.error``).
 
@@ -170,8 +170,8 @@ class AuxOutputSchedulerConnector:
             raise ProtocolViolation(clause, request.request_id, "the worker returned no output for it")
         rows = found.rows
         accepted = request.num_tokens - found.token_start - 1  # _kernel.num_accepted_rows
-        if 0 <= accepted <= len(rows):
-            return rows[:accepted]
+        if 0 <= accepted <= (num_rows := len(rows)):
+            return rows if accepted == num_rows else rows[:accepted]
         if (accepted < 0 and not request.is_finished()) or getattr(found, "error", None) is not None:
             return None
         raise _misplaced(request, found, accepted)
