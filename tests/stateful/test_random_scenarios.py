@@ -23,29 +23,36 @@ class Searched(NamedTuple):
     calls: int
 
 
-def searched(name: str, seed: int | None, examples: int, profile: str) -> Searched:
+def searched(name: str, seed: int | None, examples: int, profile: str, with_worker: bool = False) -> Searched:
     tally = Tally()
     host = InProcess(resolve(name, profile))
     found = search(
-        host, PROFILES[profile], examples=examples, seed_number=seed, ignored=frozenset(), tally=tally
+        host,
+        PROFILES[profile],
+        examples=examples,
+        seed_number=seed,
+        ignored=frozenset(),
+        tally=tally,
+        with_worker=with_worker,
     )
     assert tally.broken is None
     assert tally.advice == []
     return Searched(found, tally.scenarios, tally.calls)
 
 
-def check(seed: int, examples: int, profile: str) -> None:
+def check(seed: int, examples: int, profile: str, with_worker: bool = False) -> None:
     """No violation; and since both give the right answers, the engine goes the same way with both."""
     print(f"profile {profile}, seed {seed}")
-    reference, impl = (searched(name, seed, examples, profile) for name in OURS)
+    reference, impl = (searched(name, seed, examples, profile, with_worker) for name in OURS)
     assert reference.found is None
     assert reference.scenarios >= examples
     assert impl == reference
 
 
+@pytest.mark.parametrize("with_worker", [False, True])
 @pytest.mark.parametrize("profile", PROFILES)
-def test_ours_on_a_random_seed(profile: str) -> None:
-    check(secrets.randbelow(1 << 32), 25, profile)
+def test_ours_on_a_random_seed(profile: str, with_worker: bool) -> None:
+    check(secrets.randbelow(1 << 32), 25, profile, with_worker)
 
 
 def test_the_same_seed_gives_the_same_scenarios() -> None:
