@@ -38,7 +38,14 @@ from auxout_spec.engine import (
 )
 from auxout_spec.engine.events import TamperKind
 from auxout_spec.engine.landing import delivers
-from auxout_spec.engine.options import admissible, launchable, most_tokens, runs_on_load, takes_drafts
+from auxout_spec.engine.options import (
+    admissible,
+    filled_blocks,
+    launchable,
+    most_tokens,
+    runs_on_load,
+    takes_drafts,
+)
 from auxout_spec.engine.tampering import METADATA_KINDS, REPORT_KINDS
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario, config_of
@@ -227,26 +234,40 @@ class EngineMachine(RuleBasedStateMachine):
         drafts: list[tuple[str, int]] = []
         hits: list[tuple[str, int]] = []
         external: list[tuple[str, int]] = []
+        filled: frozenset[bytes] = frozenset()
         for request in chosen:
-            hit = most_tokens(self.play.config, self.play.state, request, skip_hit=False)
-            whole = most_tokens(self.play.config, self.play.state, request, skip_hit=True)
-            if whole != hit and data.draw(st.booleans(), label="skip hit"):
-                hits.append((request.request_id, 0))
-                hit = whole
-            if self._may_load(request) and hit > 1 and data.draw(EXTERNAL, label="loads"):
-                external.append((request.request_id, data.draw(st.integers(1, hit - 1), label="external")))
-                hit -= external[-1][1]
-            extra = data.draw(st.integers(0, 3), label="drafts") if takes_drafts(request) else 0
-            count = hit + extra
+            lacks, hit = self._prefix(data, request, filled)
+            if hit is not None:
+                hits.append((request.request_id, hit))
+            if self._may_load(request) and lacks > 1 and data.draw(EXTERNAL, label="loads"):
+                external.append((request.request_id, data.draw(st.integers(1, lacks - 1), label="external")))
+                lacks -= external[-1][1]
+            extra = data.draw(st.integers(0, 3), label="drafts") if takes_drafts(request, lacks) else 0
+            count = lacks + extra
             if extra:
                 drafts.append((request.request_id, extra))
             elif data.draw(CHUNKED, label="chunked"):
-                count = data.draw(st.integers(1, hit), label="tokens")
+                count = data.draw(st.integers(1, lacks), label="tokens")
             tokens.append((request.request_id, count))
+            filled = filled.union(filled_blocks(self.play.config, request, max(lacks - count, 0)))
         self.apply(Launch(tuple(tokens), tuple(drafts), tuple(hits), tuple(external)))
 
-    def _lacks(self, request: EngineRequest) -> int:
-        return most_tokens(self.play.config, self.play.state, request, skip_hit=False)
+    def _prefix(
+        self, data: st.DataObject, request: EngineRequest, filled: frozenset[bytes]
+    ) -> tuple[int, int | None]:
+        """The tokens that a request then lacks, and its hit if it is not the longest that was resident before."""
+        default, whole = self._lacks(request), self._lacks(request, skip_hit=True)
+        least = self._lacks(request, filled=filled)
+        if least != default and data.draw(st.booleans(), label="hit this step's blocks"):
+            return least, whole - least
+        if whole != default and data.draw(st.booleans(), label="skip hit"):
+            return whole, 0
+        return default, None
+
+    def _lacks(
+        self, request: EngineRequest, skip_hit: bool = False, filled: frozenset[bytes] = frozenset()
+    ) -> int:
+        return most_tokens(self.play.config, self.play.state, request, skip_hit, filled)
 
     def _may_load(self, request: EngineRequest) -> bool:
         return "load" not in self.without and admissible(request)

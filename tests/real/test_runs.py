@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from auxout_conformance import cli, tracing
+from auxout_spec.engine import Event, Launch
 from auxout_spec.profiles import PROFILES
 
 from . import pairs, released
 from .engine import Engine
-from .released import Setting
+from .mirror import Mirror
+from .released import BLOCK_SIZE, Setting
 from .workload import Workload
 
 # The warnings of vLLM and torch are theirs.
@@ -73,6 +76,24 @@ def test_every_row_is_right(name: str, mode: str, capfd: pytest.CaptureFixture[s
     trace = checked(engine)
     assert trace.impossible is None
     assert trace.num_calls == len(engine.trace) - 1
+
+
+@pytest.mark.parametrize("mode", SETTINGS)
+def test_the_model_of_the_engine_does_the_same(mode: str) -> None:
+    setting = SETTINGS[mode]
+    mirror = Mirror(released.profile(), BLOCK_SIZE, setting.depth)
+    engine: Any = None
+
+    def follow(event: Event, lines: list[str]) -> None:
+        mirror.follow(event, lines)
+        if isinstance(event, Launch) and mirror.num_events % 5 == 0:
+            mirror.evict(engine.resident())
+
+    engine = Engine(setting, 2, follow)
+    Workload(engine, 2, sessions=not setting.asynchronous).run(NUM_STEPS // 2)
+    assert mirror.num_events > NUM_STEPS
+    assert not mirror.state.requests
+    assert not mirror.state.in_flight
 
 
 @pytest.mark.parametrize("kind", pairs.Spoiled.KINDS)

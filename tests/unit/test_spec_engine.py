@@ -238,12 +238,12 @@ IMPOSSIBLE: tuple[tuple[str, tuple[Event, ...], Event], ...] = (
     ("ENV-LAUNCH-2", (A,), launch(tokens=5)),
     ("ENV-LAUNCH-2", (A,), launch(tokens=5, drafts=1)),
     ("ENV-LAUNCH-2", (A,), Launch((("A", 4),), (("A", -1),))),
-    ("ENV-LAUNCH-2", (Add("A", 1),), launch(tokens=2, drafts=1)),
+    ("ENV-LAUNCH-2", (Add("A", 2),), launch(tokens=3, drafts=1)),
     ("ENV-LAUNCH-2", RUN, launch(tokens=2)),
     ("ENV-LAUNCH-2", RUN, launch(tokens=2, drafts=2)),
     ("ENV-LAUNCH-2", RUN, launch(tokens=4, drafts=2)),
     ("ENV-LAUNCH-2", RUN, Launch((("A", 1),), (("A", -1),))),
-    ("ENV-LAUNCH-2", (*RUN, Preempt("A"), Launch()), launch(tokens=2, drafts=1)),
+    ("ENV-LAUNCH-2", (*RUN, Preempt("A"), Launch()), launch(tokens=2, drafts=1, hit=0)),
     ("ENV-LAUNCH-3", (Add("A", 4, max_tokens=1), launch()), launch(tokens=1)),
     ("ENV-LAUNCH-3", (Add("A", 4), launch(), Land(), launch(tokens=1)), launch(tokens=1)),
     ("ENV-LAUNCH-3", (Add("A", 4), launch(), Land(), launch(tokens=2, drafts=1)), launch(tokens=1)),
@@ -294,7 +294,7 @@ IMPOSSIBLE: tuple[tuple[str, tuple[Event, ...], Event], ...] = (
     ("ENV-PREEMPT-1", (A,), Preempt("A")),
     ("ENV-LAUNCH-5", LOST, launch(tokens=1)),
     ("ENV-FORM-1", (), Evict()),
-    ("ENV-EVICT-1", (A, launch()), Evict()),
+    ("ENV-EVICT-1", (A, launch(), Land()), Evict()),
     ("ENV-EVICT-1", (A, launch(), Land()), Evict("A:0")),
     ("ENV-FORM-1", (A, launch(), Land(), Abort("A")), Evict("A:2")),
     ("ENV-RESET-2", (A, launch()), Reset(kept=True)),
@@ -412,10 +412,45 @@ def test_rows_that_were_kept_over_a_reset_are_used_once() -> None:
     assert step(P32, state, launch(tokens=1))[0].requests[0].kv_rows == ()
 
 
-def test_a_new_turn_takes_no_drafts_before_it_sampled() -> None:
-    state = play(SESSION, launch(), Land(stop=(("A", 1),)), Chunk("A", 1))
-    assert state.requests[0].num_uncomputed_tokens == 1
-    assert not options.takes_drafts(state.requests[0])
+def test_a_request_admitted_with_one_token_to_compute_takes_drafts() -> None:
+    turned = play(SESSION, launch(), Land(stop=(("A", 1),)), Chunk("A", 1))
+    assert turned.requests[0].num_uncomputed_tokens == 1
+    assert options.takes_drafts(turned.requests[0], 1)
+    resumed = play(*RUN, Preempt("A"), Launch(), launch("A", 3, drafts=2))
+    assert resumed.requests[0].num_computed_tokens == 7
+    assert step(P32, resumed, Land())[0].requests[0].num_computed_tokens == 5
+
+
+def test_a_running_request_takes_no_drafts_before_it_sampled() -> None:
+    chunked = play(A, launch(tokens=3))
+    assert chunked.requests[0].num_uncomputed_tokens == 1
+    assert not options.takes_drafts(chunked.requests[0], 1)
+
+
+def test_a_request_hits_blocks_that_others_fill_in_the_same_step() -> None:
+    first, second = Add("A", 4, text="T"), Add("B", 6, text="T")
+    together = Launch((("A", 4), ("B", 2)), hits=(("B", 4),))
+    state = play(first, second, together)
+    assert [entry.token_start for entry in state.in_flight[0].entries] == [0, 4]
+    rows = state.activations[1].rows
+    assert [(row.request, row.position) for row in rows] == [("A", n) for n in range(4)]
+    assert play(first, second, Launch((("A", 4), ("B", 6)))).in_flight[0].entries[1].token_start == 0
+    with pytest.raises(Impossible, match="B can hit at most 2 tokens"):
+        play(first, second, Launch((("A", 3), ("B", 2)), hits=(("B", 4),)))
+    with pytest.raises(Impossible, match="B can hit at most 0 tokens"):
+        play(first, second, Launch((("B", 2), ("A", 4)), hits=(("B", 4),)))
+
+
+@pytest.mark.parametrize(("depth", "names"), [(1, ["A:0"]), (2, ["A:0", "A:1"])])
+def test_only_asynchronous_scheduling_names_blocks_when_their_tokens_settle(
+    depth: int, names: list[str]
+) -> None:
+    state, config = initial(), P32._replace(depth=depth)
+    events = (Add("A", 2, max_tokens=9), launch(tokens=2), Land(), launch("A", 3, drafts=2))
+    for event in (*events, Land(sampled=(("A", 3),))):
+        state = step(config, state, event)[0]
+    assert state.requests[0].num_tokens == 6
+    assert [block.name for block in state.resident] == names
 
 
 def test_a_request_that_sampled_nothing_has_no_output() -> None:
@@ -429,7 +464,7 @@ def test_a_session_without_output_in_flight_is_preempted() -> None:
     assert play(SESSION, launch(), Land(), Preempt("A")).requests[0].status == "preempted"
 
 
-@pytest.mark.parametrize(("computed", "left"), [(1, ["T:0"]), (2, ["T:0"]), (3, ["T:0", "T:1"])])
+@pytest.mark.parametrize(("computed", "left"), [(1, []), (2, ["T:0"]), (3, ["T:0"])])
 def test_only_computed_blocks_are_held(computed: int, left: list[str]) -> None:
     first = Add("A", 6, text="T", max_tokens=1)
     state = play(
@@ -627,10 +662,15 @@ def test_options() -> None:
     assert options.most_tokens(P32, hit, hit.requests[0], skip_hit=False) == 1
     turned = play(SESSION, launch(), Land(stop=(("A", 1),)), Chunk("A", 2))
     assert options.most_tokens(P32, turned, turned.requests[0], skip_hit=False) == 2
-    assert [options.takes_drafts(r) for r in hit.requests] == [True, False]
-    assert not options.takes_drafts(play(Add("A", 1)).requests[0])
-    assert not options.takes_drafts(play(A, launch(tokens=2)).requests[0])
-    assert not options.takes_drafts(play(*RUN, Reset(kept=True)).requests[0])
+    filled = frozenset(options.filled_blocks(P32, hit.requests[1], num_left=0))
+    assert len(filled) == 3
+    assert options.filled_blocks(P32, hit.requests[1], num_left=3) == hit.requests[1].block_hashes[:1]
+    state = step(P32, hit, Add("C", 6, text="A"))[0]
+    assert options.most_tokens(P32, state, state.requests[2], skip_hit=False, filled=filled) == 2
+    assert [options.takes_drafts(r, 1) for r in hit.requests] == [True, True]
+    assert not options.takes_drafts(hit.requests[0], 2)
+    assert not options.takes_drafts(play(A, launch(tokens=2)).requests[0], 1)
+    assert not options.takes_drafts(play(*RUN, Reset(kept=True)).requests[0], 1)
     assert [options.reaches_maximum(r) for r in play(Add("A", 4, max_tokens=2), launch()).requests] == [False]
     last = play(Add("A", 4), launch(), Land(), launch(tokens=1))
     assert [options.reaches_maximum(r) for r in last.requests] == [True]

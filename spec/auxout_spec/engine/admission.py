@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..calls import BuildConnectorMeta, Call
-from ..values import Metadata, RequestId, Result
+from ..values import BlockHash, Metadata, RequestId, Result
 from . import worker_side
 from .events import Launch
 from .guards import require
-from .options import admissible, reaches_maximum, takes_drafts
-from .rows import fresh_blocks, hit_rows
+from .options import admissible, filled_blocks, reaches_maximum, takes_drafts
+from .rows import hit_rows, with_fresh_blocks
 from .state import (
     Activation,
     EngineConfig,
@@ -30,19 +30,23 @@ def launch(
     """Schedule a step and build its metadata; a step without requests is not in flight."""
     _check_step(config, state, event)
     hits, external, drafts = dict(event.hits), dict(event.external), dict(event.drafts)
-    for request_id, num_tokens in event.tokens:
-        request = schedulable(config, state, request_id)
-        request = _admitted(config, state, request, hits.get(request_id), external.get(request_id, 0))
-        _check_tokens(config, request, num_tokens, drafts.get(request_id, 0))
-        state = state.with_request(request)
+    filled: frozenset[BlockHash] = frozenset()
+    for name, num_tokens in event.tokens:
+        request = schedulable(config, state, name)
+        request = _admitted(config, state, request, hits.get(name), external.get(name, 0), filled)
+        _check_tokens(config, request, num_tokens, drafts.get(name, 0))
+        state = state.with_request(request._replace(status="running"))
+        num_left = max(request.num_uncomputed_tokens - num_tokens, 0)
+        filled = filled.union(filled_blocks(config, request, num_left))
     views = tuple(tampered_view(state, view(request)) for request in state.requests)
     metadata = call(BuildConnectorMeta(event.tokens, views))
     if not isinstance(metadata, Metadata):
         return state
-    state = _activate(config, state, metadata)._replace(preempted=frozenset())
+    state, starts = state._replace(preempted=frozenset()), dict(metadata.requests)
     entries: list[Entry] = []
-    for request_id, num_tokens in event.tokens:
-        state, entry = _advance(config, state, metadata, request_id, num_tokens, drafts.get(request_id, 0))
+    for name, num_tokens in event.tokens:
+        state = _activate(config, state, name, starts[name])
+        state, entry = _advance(config, state, metadata, name, num_tokens, drafts.get(name, 0))
         entries.append(entry)
     state = worker_side.begin_step(config, state, metadata, tuple(entries), call)
     if not entries:
@@ -80,23 +84,43 @@ def schedulable(config: EngineConfig, state: EngineState, request_id: RequestId)
 
 
 def _admitted(
-    config: EngineConfig, state: EngineState, request: EngineRequest, hit: int | None, external: int
+    config: EngineConfig,
+    state: EngineState,
+    request: EngineRequest,
+    hit: int | None,
+    external: int,
+    filled: frozenset[BlockHash],
 ) -> EngineRequest:
-    """The request as it enters the step; one without KV starts from its prefix hit and what is loaded behind it."""
+    """The request as it enters the step; one without KV starts from its prefix hit and what is loaded behind it.
+
+    Args:
+        filled: hashes of the blocks that the requests before it in this step fill; it can hit them too.
+    """
     name, removed = request.request_id, config.removed_guards
     if admissible(request):
-        return with_prefix(config, state, request, hit, external)._replace(status="running")
+        return with_prefix(config, state, request, hit, external, filled)
     require(not hit, "ENV-HIT-1", f"{name} already holds KV")
     require(not external, "ENV-LOAD-1", f"{name} already holds KV", removed)
-    return request._replace(status="running", num_computed_tokens=request.num_computed_tokens + external)
+    return request._replace(num_computed_tokens=request.num_computed_tokens + external)
 
 
 def with_prefix(
-    config: EngineConfig, state: EngineState, request: EngineRequest, hit: int | None, external: int
+    config: EngineConfig,
+    state: EngineState,
+    request: EngineRequest,
+    hit: int | None,
+    external: int,
+    filled: frozenset[BlockHash] = frozenset(),
 ) -> EngineRequest:
-    """A request that is given the KV of a prefix: resident blocks, and what is loaded from elsewhere behind them."""
-    longest = longest_hit(request, state.resident, config.block_size)
-    tokens = longest if hit is None else hit
+    """A request that is given the KV of a prefix: resident blocks, and what is loaded from elsewhere behind them.
+
+    Args:
+        hit: tokens it hits; None for the longest prefix that was resident before the step.
+        filled: hashes of blocks that can be hit too.
+    """
+    resident = state.resident_hashes
+    tokens = longest_hit(request, resident, config.block_size) if hit is None else hit
+    longest = longest_hit(request, resident | filled, config.block_size)
     whole = tokens % config.block_size == 0 and 0 <= tokens <= longest
     require(
         whole, "ENV-HIT-1", f"{request.request_id} can hit at most {longest} tokens", config.removed_guards
@@ -112,27 +136,31 @@ def with_prefix(
 def _check_tokens(config: EngineConfig, request: EngineRequest, num_tokens: int, drafts: int) -> None:
     lacks = request.num_uncomputed_tokens
     name, removed = request.request_id, config.removed_guards
-    # Drafts extend a decode: everything else of the request is computed, and it has run before.
     fits = 1 <= num_tokens <= lacks + drafts and drafts >= 0
-    whole = drafts == 0 or (takes_drafts(request) and num_tokens == 1 + drafts)
+    whole = drafts == 0 or (takes_drafts(request, lacks) and num_tokens == 1 + drafts)
     require(fits and whole, "ENV-LAUNCH-2", f"{name} lacks {lacks} tokens", removed)
     enough = reaches_maximum(request)
     require(not enough, "ENV-LAUNCH-3", f"{name} reaches its maximum with the steps in flight", removed)
 
 
-def _activate(config: EngineConfig, state: EngineState, metadata: Metadata) -> EngineState:
-    """The worker starts an activation for each scheduled request it does not know."""
-    for request_id, emit_start in metadata.requests:
-        request = state.request(request_id)
-        assert request is not None  # scheduled requests exist
-        if request.activation < 0:
-            used = {a.number for a in state.activations if a.request_id == request_id}
-            number = next(n for n in range(len(used) + 1) if n not in used)
-            rows = request.kv_rows[: request.num_computed_tokens]
-            started = Activation(request_id, number, emit_start, rows)
-            state = state.with_request(request._replace(activation=number, kv_rows=()))
-            state = state._replace(activations=(*state.activations, started))
-    return state
+def _activate(
+    config: EngineConfig, state: EngineState, request_id: RequestId, emit_start: int
+) -> EngineState:
+    """The worker starts an activation of a scheduled request that it does not know."""
+    request = state.request(request_id)
+    assert request is not None  # checked on admission
+    if request.activation >= 0:
+        return state
+    used = {a.number for a in state.activations if a.request_id == request_id}
+    number = next(n for n in range(len(used) + 1) if n not in used)
+    computed, external = request.num_computed_tokens, request.num_external_tokens
+    rows = request.kv_rows[:computed]
+    if len(rows) < computed:
+        # It hits blocks that requests before it fill in this step, whose rows are known only now.
+        rows = hit_rows(state, request, config.block_size, computed - external, external)
+    started = Activation(request_id, number, emit_start, rows)
+    state = state.with_request(request._replace(activation=number, kv_rows=()))
+    return state._replace(activations=(*state.activations, started))
 
 
 def _advance(
@@ -160,5 +188,6 @@ def _advance(
         num_launches=request.num_launches + 1,
         has_drafts=request.has_drafts or samples,
     )
-    fresh = fresh_blocks(state, request, entry, metadata.generation, config.block_size)
-    return state.with_request(request)._replace(resident=(*state.resident, *fresh)), entry
+    launched = ((metadata.generation, entry),)
+    state = with_fresh_blocks(state, request, computed, launched, config.block_size)
+    return state.with_request(request), entry

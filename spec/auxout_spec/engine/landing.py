@@ -10,7 +10,7 @@ from . import loading, worker_side
 from .arrival import next_turn
 from .events import Land
 from .guards import require
-from .rows import activation_of, num_rejected, step_rows, with_activation
+from .rows import activation_of, num_rejected, step_rows, with_activation, with_fresh_blocks
 from .state import (
     EngineConfig,
     EngineRequest,
@@ -129,6 +129,10 @@ def _deliver(
     request = state.request(entry.request_id)
     assert request is not None  # the caller has it
     request, stopped = _settle(config, request, entry, stale, tokens, stop)
+    if config.depth > 1 and not stale and entry.activation == request.activation:
+        # Asynchronous scheduling names a block as soon as its tokens settle, synchronous with the next step.
+        computed = request.num_computed_tokens - request.num_output_placeholders
+        state = with_fresh_blocks(state, request, computed, (), config.block_size)
     taken = call(TakeOutput(view(request, finished=stopped), outputs))
     state = _emitted(state.with_request(request), entry, taken)
     if not stopped:

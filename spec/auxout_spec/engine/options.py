@@ -5,6 +5,10 @@ Options are upper bounds computed from the state; ``step`` stays the judge of wh
 
 from __future__ import annotations
 
+from collections.abc import Set
+
+from .. import kernel
+from ..values import BlockHash
 from .state import EngineConfig, EngineRequest, EngineState, Entry, longest_hit
 
 
@@ -17,15 +21,34 @@ def launchable(config: EngineConfig, state: EngineState) -> tuple[EngineRequest,
     return tuple(request for request in state.requests if _may_run(state, request, removed))
 
 
-def most_tokens(config: EngineConfig, state: EngineState, request: EngineRequest, skip_hit: bool) -> int:
+def most_tokens(
+    config: EngineConfig,
+    state: EngineState,
+    request: EngineRequest,
+    skip_hit: bool,
+    filled: Set[BlockHash] = frozenset(),
+) -> int:
     """The most tokens, drafts not counted, that a step may schedule for a launchable request.
 
     Args:
         skip_hit: a request without KV starts from its first token, although a prefix is resident.
+        filled: hashes of the blocks that requests scheduled before it in the same step fill.
     """
     if not admissible(request) or skip_hit:
         return request.num_uncomputed_tokens
-    return request.num_uncomputed_tokens - longest_hit(request, state.resident, config.block_size)
+    hit = longest_hit(request, state.resident_hashes | filled, config.block_size)
+    return request.num_uncomputed_tokens - hit
+
+
+def filled_blocks(config: EngineConfig, request: EngineRequest, num_left: int) -> tuple[BlockHash, ...]:
+    """Hashes of the blocks that are full once all tokens of a request but the last few are computed.
+
+    Args:
+        num_left: tokens that a step leaves uncomputed.
+    """
+    computed = request.num_tokens + request.num_output_placeholders - num_left
+    full = kernel.num_full_blocks(min(computed, request.num_tokens), config.block_size)
+    return request.block_hashes[:full]
 
 
 def admissible(request: EngineRequest) -> bool:
@@ -33,9 +56,16 @@ def admissible(request: EngineRequest) -> bool:
     return request.status != "running" and not request.holds_kv
 
 
-def takes_drafts(request: EngineRequest) -> bool:
-    """Whether the request decodes, so that draft tokens may be scheduled with it."""
-    return request.has_drafts and request.num_uncomputed_tokens == 1
+def takes_drafts(request: EngineRequest, num_tokens: int) -> bool:
+    """Whether draft tokens may be scheduled with a launchable request.
+
+    They follow a decoded token. A request that is admitted with one token to compute gets some too: vLLM fills its
+    batch up with drafts that the model rejects.
+
+    Args:
+        num_tokens: the most tokens that a step may schedule for it.
+    """
+    return num_tokens == 1 and (request.has_drafts or request.status != "running")
 
 
 def reaches_maximum(request: EngineRequest) -> bool:

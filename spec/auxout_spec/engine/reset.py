@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .. import kernel
 from ..calls import Call, RequestFinished
 from ..calls import Reset as ResetCall
 from ..values import BlockHash, Refusal, Result
@@ -57,12 +58,12 @@ def evict(
 
 
 def _held(config: EngineConfig, state: EngineState) -> set[BlockHash]:
-    """The hashes of blocks that requests hold."""
-    return {
-        block_hash
-        for request in state.requests
-        for block_hash in request.block_hashes[: -(-request.num_computed_tokens // config.block_size)]
-    }
+    """Names of the blocks that requests have filled and keep; a copy that another one left may go any time before."""
+    held: set[BlockHash] = set()
+    for request in state.requests:
+        settled = max(request.num_computed_tokens - request.num_output_placeholders, 0)
+        held.update(request.block_hashes[: kernel.num_full_blocks(settled, config.block_size)])
+    return held
 
 
 def pause(

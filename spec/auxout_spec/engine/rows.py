@@ -62,28 +62,36 @@ def with_activation(state: EngineState, activation: Activation) -> EngineState:
     return state._replace(activations=tuple(kept))
 
 
-def fresh_blocks(
-    state: EngineState, request: EngineRequest, entry: Entry, generation: int, block_size: int
-) -> tuple[Block, ...]:
-    """The KV blocks that become resident with a launched entry; unsettled tokens complete none.
+def with_fresh_blocks(
+    state: EngineState,
+    request: EngineRequest,
+    computed: int,
+    launched: tuple[tuple[int, Entry], ...],
+    block_size: int,
+) -> EngineState:
+    """The state with the KV blocks resident that a request has filled; unsettled tokens complete none.
 
     Steps in flight may still lose drafts, but only behind the settled tokens, so the rows before are final.
+
+    Args:
+        computed: tokens of the request whose KV is computed, or will be by the steps in flight.
+        launched: entries that are not in flight yet, with their generations.
     """
-    rows = activation_of(state, request.request_id, entry.activation).rows
-    flying = [(step.generation, e) for step in state.in_flight for e in step.entries]
-    for step_generation, other in [*flying, (generation, entry)]:
-        if (other.request_id, other.activation) == (entry.request_id, entry.activation):
-            start = min(other.token_start, len(rows))
-            rows = rows[:start] + step_rows(request.tokens, other, start, step_generation)
-    settled = min(request.num_computed_tokens, request.num_tokens)
-    return new_blocks(state, request, rows, settled, block_size)
+    rows = activation_of(state, request.request_id, request.activation).rows
+    flying = [(step.generation, entry) for step in state.in_flight for entry in step.entries]
+    for generation, entry in (*flying, *launched):
+        if (entry.request_id, entry.activation) == (request.request_id, request.activation):
+            start = min(entry.token_start, len(rows))
+            rows = rows[:start] + step_rows(request.tokens, entry, start, generation)
+    fresh = new_blocks(state, request, rows, min(computed, request.num_tokens), block_size)
+    return state._replace(resident=(*state.resident, *fresh)) if fresh else state
 
 
 def new_blocks(
     state: EngineState, request: EngineRequest, rows: tuple[Row, ...], num_tokens: int, block_size: int
 ) -> tuple[Block, ...]:
     """The blocks that become resident with the KV of a request's first tokens, whose rows are given."""
-    known = {block.block_hash for block in state.resident}
+    known = state.resident_hashes
     full = kernel.num_full_blocks(num_tokens, block_size)
     return tuple(
         Block(

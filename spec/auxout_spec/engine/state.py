@@ -6,6 +6,7 @@ optimistically, ``num_output_placeholders`` are the output tokens those steps wi
 
 from __future__ import annotations
 
+from collections.abc import Set
 from functools import lru_cache
 from hashlib import sha256
 from typing import Literal, NamedTuple
@@ -152,6 +153,11 @@ class EngineState(NamedTuple):
     """The spec's worker; at rest unless the engine has limits."""
     problem: Problem | None = None
 
+    @property
+    def resident_hashes(self) -> Set[BlockHash]:
+        """Names of the resident KV blocks."""
+        return {block.block_hash for block in self.resident}
+
     def request(self, request_id: RequestId) -> EngineRequest | None:
         """The request in use under an id, if there is one."""
         for request in self.requests:
@@ -219,11 +225,14 @@ def block_name(tokens: Text, block: int, block_size: int) -> str:
     return f"{prefix(tokens, (block + 1) * block_size)[-1][0]}:{block}"
 
 
-def longest_hit(request: EngineRequest, resident: tuple[Block, ...], block_size: int) -> int:
-    """Tokens of the longest resident prefix, in whole blocks, leaving at least the last token."""
-    hashes = {block.block_hash for block in resident}
+def longest_hit(request: EngineRequest, resident: Set[BlockHash], block_size: int) -> int:
+    """Tokens of the longest resident prefix, in whole blocks, leaving at least the last token.
+
+    Args:
+        resident: hashes of the resident blocks.
+    """
     blocks = 0
     limit = kernel.num_full_blocks(request.num_tokens - 1, block_size)
-    while blocks < min(limit, len(request.block_hashes)) and request.block_hashes[blocks] in hashes:
+    while blocks < min(limit, len(request.block_hashes)) and request.block_hashes[blocks] in resident:
         blocks += 1
     return blocks * block_size

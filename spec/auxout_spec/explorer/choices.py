@@ -195,7 +195,8 @@ def _ways(model: Model, engine: EngineState, request: EngineRequest) -> tuple[Wa
         sizes = (count, *(size for size in menu.prefill_chunks if size < count))
         sizes += (count + 1,) if "ENV-LAUNCH-2" in model.removed_guards else ()
         ways += [Way(size, 0, hit, external) for size in sizes]
-    if menu.drafts and takes_drafts(request):
+    whole = most_tokens(model.config, engine, request, skip_hit=False)
+    if menu.drafts and takes_drafts(request, whole):
         ways.append(Way(1 + menu.drafts, menu.drafts))
     return tuple(ways)
 
@@ -220,7 +221,11 @@ def _external(model: Model, engine: EngineState, request: EngineRequest) -> Iter
     if not model.menu.loads:
         return
     size = model.block_size
-    hit = longest_hit(request, engine.resident, size) if admissible(request) else request.num_computed_tokens
+    hit = (
+        longest_hit(request, engine.resident_hashes, size)
+        if admissible(request)
+        else request.num_computed_tokens
+    )
     known = {key for key, _ in engine.worker.store.objects}
     for end in model.menu.external:
         hashes = request.block_hashes[: end // size]
