@@ -286,9 +286,8 @@ class EngineMachine(RuleBasedStateMachine):
                 continue
             if not entry.samples:
                 continue
-            count = (
-                data.draw(st.integers(1, 1 + entry.num_drafts), label="sampled") if entry.num_drafts else 1
-            )
+            most = entry.most_sampled
+            count = data.draw(st.integers(1, most), label="sampled") if most > 1 else 1
             if count > 1:
                 sampled.append((entry.request_id, count))
             if delivers(self.play.state, entry) and data.draw(STOPS, label="stops"):

@@ -421,6 +421,13 @@ def test_a_request_admitted_with_one_token_to_compute_takes_drafts() -> None:
     assert step(P32, resumed, Land())[0].requests[0].num_computed_tokens == 5
 
 
+def test_drafts_that_fill_up_a_batch_are_rejected() -> None:
+    resumed = play(*RUN, Preempt("A"), Launch(), launch("A", 3, drafts=2))
+    assert resumed.in_flight[0].entries[0].most_sampled == 1
+    with pytest.raises(Impossible, match="ENV-LAND-2: A samples at most 1 tokens"):
+        step(P32, resumed, Land((("A", 2),)))
+
+
 def test_a_running_request_takes_no_drafts_before_it_sampled() -> None:
     chunked = play(A, launch(tokens=3))
     assert chunked.requests[0].num_uncomputed_tokens == 1

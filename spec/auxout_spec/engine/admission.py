@@ -180,6 +180,8 @@ def _advance(
     entry = Entry(
         request_id, start, num_tokens, drafts, samples, request.activation, request.num_launches, external
     )
+    if drafts and not request.has_drafts:
+        entry = entry._replace(fills_up=True)
     request = request._replace(
         num_computed_tokens=computed,
         num_in_flight_tokens=request.num_in_flight_tokens + num_tokens,

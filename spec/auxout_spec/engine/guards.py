@@ -41,7 +41,7 @@ _GUARDS = (
     Guard("ENV-RESUME-1", "A preempted request resumes only after its deliverable output in flight has drained.", f"{_SCHEDULER} schedule, num_stale_output_tokens"),
     Guard("ENV-RESUME-2", "The step that preempts a request does not resume it.", f"{_SCHEDULER} schedule, preempted_reqs"),
     Guard("ENV-LAND-1", "Outputs are consumed in launch order.", "vLLM v1/engine/core.py step_with_batch_queue", "word"),
-    Guard("ENV-LAND-2", "A request that samples gets one token plus at most its accepted drafts.", f"{_SCHEDULER} update_from_output"),
+    Guard("ENV-LAND-2", "A request that samples gets one token plus at most its accepted drafts; those that fill up a batch at an admission are rejected.", f"{_SCHEDULER} update_from_output"),
     Guard("ENV-PREEMPT-1", "Only a running request is preempted.", f"{_SCHEDULER} _preempt_request"),
     Guard("ENV-EVICT-1", "Only unreferenced blocks are evicted.", "vLLM 0.31.0 v1/core/block_pool.py", "bound"),
     Guard("ENV-RESET-1", "Profile 0.31: a reset of running requests needs a paused engine with nothing in flight.", f"{_SCHEDULER} reset_prefix_cache"),

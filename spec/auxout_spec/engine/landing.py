@@ -73,9 +73,9 @@ def _sampled(config: EngineConfig, state: EngineState, flying: Step, event: Land
     require(not unknown, "ENV-FORM-1", f"{', '.join(sorted(unknown))} sampled nothing in this step")
     sampled = {name: given.get(name, 1) for name in entries}
     for name, count in sampled.items():
-        possible = 1 <= count <= 1 + entries[name].num_drafts
+        most = entries[name].most_sampled
         require(
-            possible, "ENV-LAND-2", f"{name} had {entries[name].num_drafts} drafts", config.removed_guards
+            1 <= count <= most, "ENV-LAND-2", f"{name} samples at most {most} tokens", config.removed_guards
         )
     for name, count in stops.items():
         require(1 <= count <= sampled[name], "ENV-FORM-1", f"{name} stops within its tokens")

@@ -119,6 +119,13 @@ class Entry(NamedTuple):
     """Tokens before ``token_start`` that are loaded with this step."""
     on_invalid_kv: bool = False
     """An earlier step showed that a load of the request failed."""
+    fills_up: bool = False
+    """Its drafts only fill the batch up; the model rejects them."""
+
+    @property
+    def most_sampled(self) -> int:
+        """The most tokens that it may sample: one, and one for each draft that the model may accept."""
+        return 1 if self.fills_up else 1 + self.num_drafts
 
 
 class Step(NamedTuple):

@@ -272,7 +272,7 @@ def _samples(model: Model, engine: EngineState, entry: Entry) -> Iterator[Landin
         return
     more = "ENV-LAND-2" in model.removed_guards
     stops = (False, True) if model.menu.stops and engine.request(entry.request_id) is not None else (False,)
-    for count in range(1, 2 + entry.num_drafts + more):
+    for count in range(1, 1 + entry.most_sampled + more):
         yield from (Landing(count, stop) for stop in stops)
 
 
