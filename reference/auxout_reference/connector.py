@@ -190,10 +190,11 @@ class AuxOutputSchedulerConnector:
             raise ProtocolViolation("SCHED-TAKE-1", request_id, "the worker returned no output for the step")
         if request_id not in output:
             raise ProtocolViolation("SCHED-TAKE-2", request_id, "the worker's output lacks the request")
-        start, rows = output[request_id].token_start, output[request_id].rows
+        found = output[request_id]
+        start, rows = found.token_start, found.rows
         accepted_end = request.num_tokens - 1
         span = f"rows [{start}, {start + len(rows)})"
-        failed = getattr(output[request_id], "error", None) is not None
+        failed = getattr(found, "error", None) is not None
         if accepted_end < start:
             if request.is_finished() and not failed:
                 what = f"{span} start beyond the accepted end {accepted_end} of a finished request"

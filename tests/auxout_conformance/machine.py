@@ -239,7 +239,8 @@ class EngineMachine(RuleBasedStateMachine):
             lacks, hit = self._prefix(data, request, filled)
             if hit is not None:
                 hits.append((request.request_id, hit))
-            if self._may_load(request) and lacks > 1 and data.draw(EXTERNAL, label="loads"):
+            loads = "load" not in self.without and admissible(request)
+            if loads and lacks > 1 and data.draw(EXTERNAL, label="loads"):
                 external.append((request.request_id, data.draw(st.integers(1, lacks - 1), label="external")))
                 lacks -= external[-1][1]
             extra = data.draw(st.integers(0, 3), label="drafts") if takes_drafts(request, lacks) else 0
@@ -268,9 +269,6 @@ class EngineMachine(RuleBasedStateMachine):
         self, request: EngineRequest, skip_hit: bool = False, filled: frozenset[bytes] = frozenset()
     ) -> int:
         return most_tokens(self.play.config, self.play.state, request, skip_hit, filled)
-
-    def _may_load(self, request: EngineRequest) -> bool:
-        return "load" not in self.without and admissible(request)
 
     def launch_nothing(self, data: st.DataObject) -> None:
         self.apply(Launch())

@@ -149,6 +149,7 @@ class Session:
         request = self._requests.get(call.request)
         outputs = self._outputs_for_scheduler(call.outputs)
         before = copy.deepcopy(outputs)
+        given = (outputs or {}).get(call.request.request_id)
         try:
             rows = self._connector.take_output(request, outputs)
         finally:
@@ -165,9 +166,8 @@ class Session:
                     f"rows are {rows.dtype}{list(rows.shape)}, the worker gave {ROW_DTYPE}[n, 2, 2]",
                 )
             )
-        if outputs and len(rows):
-            given = outputs[call.request.request_id].rows
-            how = "a view" if np.shares_memory(rows, given) else "a copy"
+        if given is not None and rows.size:
+            how = "a view" if np.shares_memory(rows, given.rows) else "a copy"
             traits.append(f"{how} of the worker's rows")
         return Rows(self._rows.decode(rows) if rows.ndim else ())
 

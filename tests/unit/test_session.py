@@ -73,18 +73,23 @@ def doing(name: str, action: Callable[..., Any]) -> Any:
     return type("Meddling", (Reference,), {name: call})()
 
 
+def plain(found: Observation) -> Observation:
+    """An observation without what the protocol leaves open."""
+    return found._replace(traits=())
+
+
 # Right results.
 
 
 def test_every_call_of_a_right_connector() -> None:
     running = session()
-    assert running.call(BUILD) == Observation(METADATA)
-    assert running.call(TAKE) == Observation(Rows(ROWS))
-    assert running.call(TAKE_NONE) == Observation(Rows(()))
-    assert running.call(FINISH) == Observation(None)
-    assert running.call(IDLE) == Observation(Metadata(0, (), (), ("A",)))
+    assert plain(running.call(BUILD)) == Observation(METADATA)
+    assert plain(running.call(TAKE)) == Observation(Rows(ROWS))
+    assert plain(running.call(TAKE_NONE)) == Observation(Rows(()))
+    assert plain(running.call(FINISH)) == Observation(None)
+    assert plain(running.call(IDLE)) == Observation(Metadata(0, (), (), ("A",)))
     assert running.call(Reset()) == Observation(None)
-    assert running.call(BUILD) == Observation(METADATA._replace(generation=1))
+    assert plain(running.call(BUILD)) == Observation(METADATA._replace(generation=1))
     assert running.call(Unpack(b"abcd", 2)) == Observation(Hashes((b"ab", b"cd")))
 
 
@@ -212,7 +217,7 @@ def test_metadata_that_follows_the_request_is_noticed() -> None:
 
     grown = VIEW._replace(block_hashes=(*HASHES, b"2" * 32))
     running = session(Following())
-    assert running.call(BUILD) == Observation(METADATA)
+    assert plain(running.call(BUILD)) == Observation(METADATA)
     assert "SCHED-META-6" in [clause for clause, _ in running.call(TAKE._replace(request=grown)).notes]
 
 

@@ -58,8 +58,9 @@ def random_event(draw: random.Random, state: EngineState, number: int) -> Event:
     )[0]
     if kind == "launch" and ready:
         chosen = draw.sample(ready, draw.randint(1, len(ready)))
-        drafts = {r.request_id: draw.randint(0, 3) for r in chosen if takes_drafts(r)}
         lacks = {r.request_id: most_tokens(CONFIG, state, r, skip_hit=False) for r in chosen}
+        takers = [r.request_id for r in chosen if takes_drafts(r, lacks[r.request_id])]
+        drafts = {name: draw.randint(0, 3) for name in takers}
         tokens = tuple((name, count + drafts.get(name, 0)) for name, count in lacks.items())
         return Launch(tokens, tuple((name, count) for name, count in drafts.items() if count))
     if kind == "land" and state.in_flight:

@@ -165,7 +165,9 @@ def test_a_fix_and_what_is_still_violated(tree: Path, tmp_path: Path) -> None:
     done = verifying.verify(str(changed), verifying.load_base(str(tree), profile="0.32", suite="smoke"))
     assert done.result is Result.CLEAN
     assert clauses(done, "fixed") == ["SCHED-TAKE-3"]
-    assert clauses(done, "still violated") == ["SCHED-RESET-1"]
+    # A generation that does not move is wrong on the worker's side too.
+    still = clauses(done, "still violated")
+    assert [clause for clause in still if clause.startswith("SCHED")] == ["SCHED-RESET-1"]
     assert clauses(done, "broken") == []
 
 

@@ -122,8 +122,8 @@ TAKE_FAULTS = (
         (
             Replace(
                 TAKE,
-                "start, rows = (output[request_id].token_start, output[request_id].rows)",
-                "taken = output.pop(request_id)\nstart, rows = (taken.token_start, taken.rows)",
+                "found = output[request_id]",
+                "found = output.pop(request_id)",
             ),
         ),
     ),
@@ -131,7 +131,7 @@ TAKE_FAULTS = (
         "rows-of-the-first-entry",
         ("SCHED-TAKE-11", "SCHED-TAKE-3", "SCHED-TAKE-4", "SCHED-TAKE-5", "SCHED-TAKE-7"),
         "The first entry of the worker's output is taken, whoever it belongs to.",
-        (Replace(TAKE, "output[request_id]", "next(iter(output.values()))", times=3),),
+        (Replace(TAKE, "output[request_id]", "next(iter(output.values()))"),),
     ),
     KnownBad(
         "stale-output-dropped",
