@@ -139,8 +139,8 @@ class AuxOutputSchedulerConnector:
                 data.append(fresh)
                 sizes.append(len(fresh))
                 progress.append((index, name, num_sent + 1, fresh))
-            elif (packed := _pack_unsent(name, block_hashes, num_sent, last)) is not None:
-                _append(new, name, packed)
+            else:
+                _append(new, name, _pack_unsent(name, block_hashes, num_sent, last))
                 progress.append((index, name, len(block_hashes), block_hashes[-1]))
         starts = EmitStarts(batch.roster, self._emit_starts(running, self._require_history))
         # Nothing is refused from here on, so this is where the state may change.
@@ -397,16 +397,14 @@ def _changed(requests: Sequence[Request], lineup: _Lineup) -> list[tuple[int, Se
 
 def _pack_unsent(
     request_id: str, block_hashes: Sequence[bytes], num_sent: int, last: bytes, shrunk: str = "SCHED-HASH-8"
-) -> tuple[bytes, int] | None:
-    """The hashes that the worker lacks, joined, and the size of one; None if there are none. O(their number).
+) -> tuple[bytes, int]:
+    """The hashes that the worker lacks, at least one, joined, and the size of one. O(their number).
 
     A hash stands for its whole prefix, so the last hash sent is enough to notice a replaced history; the total
     length notices hashes of another length (SCHED-HASH-10).
     """
     unsent = len(block_hashes) - num_sent  # _kernel.num_unsent
-    if unsent <= 0:
-        if not unsent:
-            return None
+    if unsent < 0:
         problem = f"has hashes [0, {len(block_hashes)}), but [0, {num_sent}) were sent"
         raise ProtocolViolation(shrunk, request_id, problem)
     if num_sent and block_hashes[num_sent - 1] != last:

@@ -38,6 +38,7 @@ from auxout_spec.engine import (
     Tamper,
     Unpack,
     initial,
+    landing,
     options,
     step,
 )
@@ -47,7 +48,7 @@ from auxout_spec.engine.state import Entry
 from auxout_spec.engine.tampering import tampered_outputs, tampered_view
 from auxout_spec.profiles import PROFILES
 from auxout_spec.scenario import event_from_json
-from auxout_spec.values import Metadata, Refusal, RequestOutput, RequestView, Row, Rows
+from auxout_spec.values import Metadata, Refusal, RequestOutput, RequestView, Result, Row, Rows
 
 FILE = Path(__file__).with_name("engine_scenarios.txt")
 P31, P32 = EngineConfig(PROFILES["0.31"]), EngineConfig()
@@ -712,3 +713,23 @@ def test_defaults() -> None:
         (False,) * 3,
     )
     assert Tamper("no_output", "A").amount == 0
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_request_whose_end_is_refused_stays(failed: bool) -> None:
+    """Whoever goes on after a refusal finds what was there before."""
+    if failed:
+        state, event = play(A, external(tokens=1, loaded=3)), Land(failed=(("A", 0),))
+    else:
+        state, event = play(A, launch()), Land(stop=(("A", 1),))
+    finished = [False]
+
+    def call(made: calls.Call) -> Result:
+        if isinstance(made, calls.RequestFinished):
+            finished[0] = True
+            return Refusal("SCHED-TERM-8", "")
+        return calls.apply(P32.profile, None, calls.Halves(state.connector, state.worker), made)[1]
+
+    after = landing.land(P32, state, event, call)
+    assert finished[0]
+    assert [request.request_id for request in after.requests] == ["A"]

@@ -122,6 +122,7 @@ def test_a_scenario_may_list_fields_in_any_order() -> None:
         ('{"auxout": "scenario/1", "depth": true}', "scenario: depth must be a whole number, found True"),
         ('{"auxout": "scenario/1", "depth": 0}', "depth is at least 1"),
         ('{"auxout": "scenario/1", "block_size": -1}', "block_size is at least 1"),
+        ('{"auxout": "scenario/1", "store": -1}', "store is at least 0"),
         ('{"auxout": "scenario/1", "events": {}}', "scenario: events must be a list, found {}"),
         ('{"auxout": "scenario/1", "name": 1}', "scenario: name must be text, found 1"),
         ('{"auxout": "scenario/1", "profile": "0.1"}', "unknown profile '0.1'; the profiles are 0.31, 0.32"),
@@ -258,3 +259,8 @@ def test_order_survives_a_trace() -> None:
 def test_what_is_no_call(data: dict[str, Any]) -> None:
     with pytest.raises((KeyError, ValueError)):
         trace.call_from_json(data)
+
+
+def test_the_size_of_the_store_is_written_and_read() -> None:
+    limited = Scenario((), store=3)
+    assert scenario.load(scenario.dump(limited)) == limited

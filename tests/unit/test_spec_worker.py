@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from auxout_spec import worker
+from auxout_spec.profiles import Deviation
 from auxout_spec.store import StoreState
 from auxout_spec.values import Metadata, Outputs, Refusal, Row
 from auxout_spec.worker import INITIAL, Limits, Part, WorkerRequest, WorkerState
@@ -285,3 +286,15 @@ def test_late_keys_that_do_not_fit_the_store_change_nothing() -> None:
     after, refusal = worker.begin_step(small, before, meta(hashes={"A": (H[1],)}))
     assert refusal is not None
     assert (after, refusal.clause) == (before, "STORE-PUT-3")
+
+
+@pytest.mark.parametrize(("deviations", "kept"), [((), "A"), ((Deviation.LAST_OF_STEP_KEPT,), "B")])
+def test_of_two_requests_that_fill_a_block_in_one_step_one_is_stored(
+    deviations: tuple[Deviation, ...], kept: str
+) -> None:
+    """The first, whose KV block the prefix cache keeps; a release keeps the last."""
+    limits = LIMITS._replace(deviations=frozenset(deviations))
+    state = launch(INITIAL, meta({"A": 0, "B": 0}, {"A": H[:1], "B": H[:1]}))
+    parts = (Part("A", 0, rows("A0", "A1"), 1, 0), Part("B", 0, rows("B0", "B1"), 1, 0))
+    state, _ = land(state, *parts, limits=limits)
+    assert dict(state.store.objects) == {(0, H[0]): rows(f"{kept}0", f"{kept}1")}
