@@ -410,7 +410,8 @@ def _pack_unsent(
     if num_sent and block_hashes[num_sent - 1] != last:
         raise _replaced(request_id, num_sent)
     size = len(last) or len(block_hashes[0])
-    data = b"".join(block_hashes[num_sent:]) if unsent > 1 else block_hashes[-1]
+    unsent_hashes = block_hashes[num_sent:] if num_sent else block_hashes
+    data = b"".join(unsent_hashes) if unsent > 1 else block_hashes[-1]
     if len(data) == unsent * size and size:
         return data, size
     problem = f"hashes [{num_sent}, {num_sent + unsent}) are not all of one length above 0"
