@@ -53,7 +53,7 @@ BUGS = (
     # Emit starts.
     _bug(
         "emit-start-one-late",
-        "SCHED-EMIT-2 SCHED-EMIT-4",
+        "SCHED-EMIT-2 SCHED-EMIT-4 WORK-BEGIN-4",
         Replace(BUILD, "request.num_tokens - 1", "request.num_tokens"),
     ),
     _bug(
