@@ -14,7 +14,7 @@ something up in it (``_wire``).
 
 from __future__ import annotations
 
-from operator import itemgetter
+from operator import countOf, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from . import _kernel
@@ -46,6 +46,8 @@ __all__ = [
 
 _NUM_RECENT = 4
 """Batches kept. Two or more alternate where pipeline stages take turns."""
+_NUM_EXACT = 64
+"""New hashes of one request up to which each one's length is checked, beyond it their sum (SCHED-HASH-10)."""
 _NOTHING_SENT = (0, b"")
 
 
@@ -194,7 +196,7 @@ class AuxOutputSchedulerConnector:
         if not unsent:
             final = None
         elif (
-            unsent > 0
+            (unsent == 1 or unsent > _NUM_EXACT)
             and num_sent
             and block_hashes[num_sent - 1] == last
             and len(data := b"".join(block_hashes[num_sent:]) if unsent > 1 else block_hashes[-1])
@@ -400,8 +402,7 @@ def _pack_unsent(
 ) -> tuple[bytes, int]:
     """The hashes that the worker lacks, at least one, joined, and the size of one. O(their number).
 
-    A hash stands for its whole prefix, so the last hash sent is enough to notice a replaced history; the total
-    length notices hashes of another length (SCHED-HASH-10).
+    A hash stands for its whole prefix, so the last hash sent is enough to notice a replaced history.
     """
     unsent = len(block_hashes) - num_sent  # _kernel.num_unsent
     if unsent < 0:
@@ -410,9 +411,10 @@ def _pack_unsent(
     if num_sent and block_hashes[num_sent - 1] != last:
         raise _replaced(request_id, num_sent)
     size = len(last) or len(block_hashes[0])
-    unsent_hashes = block_hashes[num_sent:] if num_sent else block_hashes
-    data = b"".join(unsent_hashes) if unsent > 1 else block_hashes[-1]
-    if len(data) == unsent * size and size:
+    new = block_hashes[num_sent:] if num_sent else block_hashes
+    data = b"".join(new) if unsent > 1 else block_hashes[-1]
+    uneven = 1 < unsent <= _NUM_EXACT and countOf(map(len, new), size) != unsent
+    if size and len(data) == unsent * size and not uneven:
         return data, size
     problem = f"hashes [{num_sent}, {num_sent + unsent}) are not all of one length above 0"
     raise ProtocolViolation("SCHED-HASH-10", request_id, problem)

@@ -58,7 +58,7 @@ _CLAUSES = (
     Clause("SCHED-HASH-7", "MUST", "A request that is not active contributes no hashes, whatever its list holds.", f"{_PAGE}.build_connector_meta"),
     Clause("SCHED-HASH-8", "MUST", "A hash list shorter than what was sent is refused.", f"{_PAGE}._pack_new_hashes"),
     Clause("SCHED-HASH-9", "MUST", "New hashes on top of a history that was replaced after it was sent (its last sent hash differs, since each covers its prefix) are refused, and so is scheduling a request without output tokens, such as a session's next turn, whose history was.", "the worker's keys are a prefix of the request's hash list"),
-    Clause("SCHED-HASH-10", "MUST", "Hashes of different byte lengths, also from those sent before, or empty ones, are refused instead of packed; the new hashes of a request may be checked by their total length alone, which misses only different lengths that balance exactly.", "a packed value has one item size"),
+    Clause("SCHED-HASH-10", "MUST", "Hashes of different byte lengths, also from those sent before, or empty ones, are refused instead of packed; more than 64 new hashes of a request may be checked by their total length alone, which misses only different lengths that balance exactly.", "a packed value has one item size"),
     Clause("SCHED-HASH-11", "MUST", "An activation after a preemption, or of an id used again, starts from the first hash.", f"{_PAGE}.request_finished"),
     # How a request ends.
     Clause("SCHED-TERM-1", "MUST", "Finishing or aborting an active request puts it among the finished requests of the next metadata.", f"{_PAGE}.request_finished"),

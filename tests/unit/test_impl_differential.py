@@ -155,8 +155,8 @@ def other_objects(hashes: list[bytes]) -> list[bytes]:
     return [bytes(bytearray(each)) for each in hashes]
 
 
-def shorter(hashes: list[bytes]) -> list[bytes]:
-    return [*hashes, new_hash(), new_hash()[1:]]
+def shorter_and_longer(hashes: list[bytes]) -> list[bytes]:
+    return [*hashes, new_hash()[1:], new_hash() + b"+"]
 
 
 def first_of_other_length(hashes: list[bytes]) -> list[bytes]:
@@ -175,7 +175,7 @@ TAMPERING = (
     replace_last,
     replace_all_and_grow,
     other_objects,
-    shorter,
+    shorter_and_longer,
     first_of_other_length,
     empty_hash,
 )

@@ -44,6 +44,7 @@ from auxout_spec.values import (
     Row,
     Rows,
 )
+from auxout_spec.worker import Limits
 
 Outcome = Result | Raised | Odd
 Wrong = Callable[[Any], Outcome]
@@ -391,6 +392,47 @@ def test_with_deviations_a_play_ends_where_the_scenario_no_longer_fits() -> None
     running, failure = play(reference, Scenario((Launch(), Land(), Launch())), profile)
     assert failure is None
     assert running.num_events == 1
+
+
+@pytest.mark.parametrize(
+    ("deviations", "clause"),
+    [
+        ((Deviation.BUILD_NOT_ATOMIC, Deviation.UNKNOWN_REQUEST_CRASHES), ""),
+        ((Deviation.BUILD_NOT_ATOMIC,), "WORK-REFUSE-1"),
+    ],
+)
+def test_a_crash_is_accepted_where_a_release_is_known_to_crash(
+    deviations: tuple[Deviation, ...], clause: str
+) -> None:
+    class Crashes:
+        """After the refused build, B's first hashes count as sent, and the worker never hears of B but its end."""
+
+        offer = Offer(scheduler=True, worker=True)
+
+        def new(self, profile: str, sizes: Sizes | None = None) -> None:
+            assert sizes is not None
+            self._limits = Limits(sizes.block_size, sizes.capacity, judged.deviations)
+            self._state = Halves()
+
+        def call(self, call: Call) -> Observation:
+            self._state, right = calls.apply(judged, self._limits, self._state, call)
+            if not isinstance(right, Refusal):
+                return Observation(right)
+            known = right.clause != "WORK-BEGIN-5"
+            return Observation(Raised("AssertionError" if known else "KeyError", right.message, known))
+
+    judged = PROFILES["0.32"]._replace(deviations=frozenset(deviations))
+    events = (
+        Add("A", 2),
+        Launch((("A", 1),)),
+        Add("B", 1),
+        Tamper("shrink_hashes", "A", 0),
+        Launch((("B", 1),)),
+        Abort("B"),
+        Launch(),
+    )
+    _, failure = play(Crashes(), Scenario(events, block_size=1, depth=3, store=9), judged)
+    assert (failure.clause if failure else "") == clause
 
 
 def test_a_refusal_that_does_not_name_the_request_is_advice() -> None:

@@ -201,7 +201,7 @@ def test_a_replaced_history_of_the_old_length_is_refused_before_the_first_output
         ([], [b""]),
         ([b"aa"], [b"bbb"]),
         ([b"aa"], [b"bb", b""]),
-        ([], [b"aa", b"bbb", b"cc"]),
+        ([], [b"aa", b"bbb", b"c"]),
     ],
 )
 def test_hashes_of_different_lengths_are_refused(
@@ -215,12 +215,6 @@ def test_hashes_of_different_lengths_are_refused(
     expect(refusal(connector.request_finished, a).clause, "SCHED-HASH-10")
     a.block_hashes = [*first, b"zz"]
     expect(letters(build(connector, "A", a).block_hashes), {"A": "z"})
-
-
-def test_the_reference_also_notices_lengths_that_balance() -> None:
-    a = request("A")
-    a.block_hashes = [b"aa", b"bbb", b"c"]
-    expect(refusal(build, auxout_reference.AuxOutputSchedulerConnector(), "A", a).clause, "SCHED-HASH-10")
 
 
 def test_a_request_that_the_engine_does_not_know_is_refused(connector: Any) -> None:

@@ -18,7 +18,7 @@ from .rows import activation_of, num_rejected, on_invalid_kv, step_rows, text_at
 from .state import EngineConfig, EngineState, Entry, Problem, Step
 from .tampering import tampered_batches, tampered_metadata, tampered_reports
 
-_UNNOTICED: dict[str, Deviation] = {
+UNNOTICED: dict[str, Deviation] = {
     "WORK-BEGIN-5": Deviation.UNKNOWN_REQUEST_CRASHES,
     "WORK-STEP-2": Deviation.UNKNOWN_REQUEST_CRASHES,
     "WORK-STEP-1": Deviation.ANY_STEP_ORDER,
@@ -84,7 +84,7 @@ def _must_refuse(
     """Show the worker a corrupted call; a release that refuses it is no longer of use."""
     deviations = config.profile.deviations
     refusal = call(corrupted)
-    refused = isinstance(refusal, Refusal) and _UNNOTICED.get(refusal.clause) not in deviations
+    refused = isinstance(refusal, Refusal) and UNNOTICED.get(refusal.clause) not in deviations
     require(refused, "ENV-TAMPER-1", "the worker does not look at that")
     landed = isinstance(corrupted, ProcessOutput)
     spoils = Deviation.WORKER_STEP_LOST if landed else Deviation.WORKER_NOT_ATOMIC
