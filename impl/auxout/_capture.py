@@ -6,6 +6,7 @@ are slots of the store's arena, so this is where a row is copied, once.
 
 from __future__ import annotations
 
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,15 +57,19 @@ def blocks_of(
     ends_in = span.end // block_size
     rest = span.end - ends_in * block_size
     begun = span.cursor != first * block_size
+    num_begun = int(np.count_nonzero(begun))
     count = ends_in + (rest > 0) - first
-    stop = np.cumsum(count)
+    stop = count.cumsum()
     base = stop - count
-    new = take(int(count.sum()) - int(np.count_nonzero(begun)))
-    if not new:
+    total = int(stop[-1]) if len(stop) else 0
+    new = take(total - num_begun)
+    if not num_begun:
+        slots = np.array(new, np.int64)
+    elif not new:
         slots = tail[begun]
     else:
-        slots = np.empty(int(stop[-1]), np.int64)
-        is_new = np.ones(len(slots), np.bool_)
+        slots = np.empty(total, np.int64)
+        is_new = np.ones(total, np.bool_)
         is_new[base[begun]] = False
         slots[base[begun]] = tail[begun]
         slots[is_new] = new
@@ -86,22 +91,23 @@ def copy_rows(
     """
     block_size = arena.shape[1]
     accepted = span.num_accepted
-    source = as_items(rows)
-    offset = span.cursor - blocks.first * block_size
-    if int(accepted.max(initial=0)) > block_size:
-        for index in places(accepted > block_size):
+    is_long = accepted >= block_size
+    if np.count_nonzero(is_long):
+        for index in places(is_long):
             _copy_run(span, blocks, index, rows, arena)
-        accepted = np.where(accepted > block_size, 0, accepted)
+        accepted = np.where(is_long, 0, accepted)
     total = int(accepted.sum())
     if total:
+        source = as_items(rows)
+        offset = span.cursor - blocks.first * block_size
         # Row j of a request is in its block (offset + j) // block_size, at (offset + j) % block_size.
-        begin = np.cumsum(accepted) - accepted
+        begin = accepted.cumsum() - accepted
         j = np.arange(total)
-        position = j + np.repeat(offset - begin, accepted)
+        position = j + (offset - begin).repeat(accepted)
         block = position // block_size
-        slot = blocks.slots[block + np.repeat(blocks.base, accepted)]
+        slot = blocks.slots[block + blocks.base.repeat(accepted)]
         target[slot * block_size + position - block * block_size] = source[
-            j + np.repeat(span.source - begin, accepted)
+            j + (span.source - begin).repeat(accepted)
         ]
 
 
@@ -136,8 +142,13 @@ def gather(arena: NDArray[Any], slots: list[int], skip: int, out: Any) -> None:
 
 def as_items(array: Any) -> NDArray[Any]:
     """``(n, ...)`` contiguous as ``(n,)`` of opaque items, which numpy copies whole."""
-    size = array.dtype.itemsize * prod(array.shape[1:])
-    return array.reshape(len(array), -1).view(f"V{size}")[:, 0] if len(array) else np.empty(0, f"V{size}")
+    return np.ndarray(len(array), _item(array.dtype.itemsize * prod(array.shape[1:])), array)
+
+
+@cache
+def _item(num_bytes: int) -> np.dtype[np.void]:
+    """The type of an opaque item; looking it up by name costs more than all the rest of ``as_items``."""
+    return np.dtype((np.void, num_bytes))
 
 
 def as_rows(arena: Any) -> NDArray[Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,19 +14,28 @@ from .errors import ProtocolViolation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
     from ._requests import Ints
     from ._wire import AuxOutputConnectorMetadata, Roster
 
 _GENERATION_BYTES = 8
 
 
-@dataclass(slots=True)
 class Writing:
     """Blocks to be put, in columns."""
 
-    owners: list[str] = field(default_factory=list[str])
-    keys: list[bytes] = field(default_factory=list[bytes])
-    slots: list[int] = field(default_factory=list[int])
+    __slots__ = ("keys", "owners", "slots")
+
+    def __init__(self) -> None:
+        """Nothing."""
+        self.owners: list[str] = []
+        self.keys: list[bytes] = []
+        self.slots: list[int] = []
+
+    def by_key(self) -> dict[bytes, int]:
+        """Key -> slot; of blocks of one key the first one stays."""
+        return dict(zip(reversed(self.keys), reversed(self.slots), strict=True))
 
     def without(self, owner: str) -> tuple[Writing, list[int]]:
         """The blocks of the others, and the slots of this one's."""
@@ -42,23 +50,32 @@ class Writing:
         return rest, dropped
 
 
-@dataclass(slots=True)
 class Intake:
-    """A step's metadata, read; ``table`` is an empty one if it begins a generation."""
+    """A step's metadata, read."""
 
-    table: RequestTable
-    roster: Roster
-    emit_starts: Ints
-    seats: Ints
-    """``(n,)`` of the roster; -1 for those that start."""
-    starting: dict[str, int] = field(default_factory=dict[str, int])
-    """Request -> emit start."""
-    added: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
-    """Request -> its new keys."""
-    ending: dict[str, int] = field(default_factory=dict[str, int])
-    """Request -> seat."""
-    objections: list[ProtocolViolation] = field(default_factory=list[ProtocolViolation])
-    """To single requests."""
+    __slots__ = ("added", "emit_starts", "ending", "objections", "roster", "seats", "starting", "table")
+
+    def __init__(
+        self, table: RequestTable, roster: Roster, emit_starts: NDArray[np.integer[Any]], seats: Ints
+    ) -> None:
+        """Of a batch that was looked up.
+
+        Args:
+            table: an empty one if the step begins a generation.
+            seats: ``(n,)`` of the roster; -1 for those that start.
+        """
+        self.table = table
+        self.roster = roster
+        self.emit_starts = emit_starts
+        self.seats = seats
+        self.starting: dict[str, int] = {}
+        """Request -> emit start."""
+        self.added: dict[str, list[bytes]] = {}
+        """Request -> its new keys."""
+        self.ending: dict[str, int] = {}
+        """Request -> seat."""
+        self.objections: list[ProtocolViolation] = []
+        """To single requests."""
 
     def keys(self, request_id: str) -> list[bytes]:
         """All keys of a request, the new ones included."""

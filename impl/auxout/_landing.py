@@ -115,10 +115,10 @@ class Landing:
         self._starts_inside = self._moves = False
         captured = table.capture[step.seats]
         is_first = captured < 0
-        if is_first.any():
+        if np.count_nonzero(is_first):
             captured = np.where(is_first, step.starts, captured)
-            self._starts_inside = bool((step.starts[is_first] % block_size).any())
-        self._moves = bool((captured != step.starts).any())
+            self._starts_inside = np.count_nonzero(step.starts[is_first] % block_size) > 0
+        self._moves = np.count_nonzero(captured != step.starts) > 0
         place = np.arange(len(captured))
         self.parts = _Parts(
             place, step.seats, step.starts, step.counts, step.bounds[:-1], sampled, rejected, captured
@@ -134,7 +134,7 @@ class Landing:
         """What is wrong with single requests, in batch order (WORK-CAPTURE-2 to -5)."""
         parts, size = self.parts, self._block_size
         miscounted = (parts.rejected < 0) | (parts.rejected > parts.num_rows) | (parts.num_rows < 1)
-        if not (self._moves or self._starts_inside or miscounted.any()):
+        if not (self._moves or self._starts_inside or np.count_nonzero(miscounted)):
             return []
         unbacked = (parts.start > parts.cursor) & (parts.cursor >= self._table.scheduled[parts.seat])
         inside = (parts.cursor % size != 0) & (self._table.tail[parts.seat] < 0)
@@ -193,13 +193,11 @@ class Landing:
             self._table.waiting[seat].append((number, slot))
         self._table.num_waiting += len(self._waiting)
 
-    def plan_reads(
-        self, store: Store, fresh: Mapping[bytes, int]
-    ) -> tuple[list[Read], list[ProtocolViolation]]:
+    def plan_reads(self, store: Store, writing: Writing) -> tuple[list[Read], list[ProtocolViolation]]:
         """What is due of earlier steps, and requests of which something is missing (STORE-READ-1, WORK-EMIT-3).
 
         Args:
-            fresh: key -> slot of the blocks that the step will put.
+            writing: the blocks that the step will put.
         """
         reads: list[Read] = []
         objections: list[ProtocolViolation] = []
@@ -209,7 +207,8 @@ class Landing:
         if self.errors:
             self._due &= self._not_among(self.errors)
         far = emit < self.parts.cursor
-        if far.any():
+        if np.count_nonzero(far):
+            fresh = writing.by_key()
             for index in places(far & self._due):
                 planned = self._plan_read(index, store, fresh)
                 if isinstance(planned, Read):
@@ -230,15 +229,17 @@ class Landing:
         buffer = self._rows
         if reads or not self._step.owned:
             far = np.array([read.num_rows for read in reads], np.int64)
-            buffer = np.empty((int((ends - begins).sum()) + int(far.sum()), *buffer.shape[1:]), buffer.dtype)
-            begins, ends = self._copy_near(begins, ends, buffer)
-            self._copy_far(reads, arena, buffer[len(buffer) - int(far.sum()) :])
-            stop = len(buffer) - int(far.sum()) + np.cumsum(far)
+            num_near, num_far = int((ends - begins).sum()), int(far.sum())
+            buffer = np.empty((num_near + num_far, *buffer.shape[1:]), buffer.dtype)
+            begins, ends = self._copy_near(begins, ends, buffer[:num_near])
+            self._copy_far(reads, arena, buffer[num_near:])
+            stop = num_near + far.cumsum()
             begins, ends = np.concatenate([begins, stop - far]), np.concatenate([ends, stop])
         part = np.concatenate([near.nonzero()[0], np.array([read.part for read in reads], np.int64)])
         if len(part) == len(self._step.starts) and (not reads or len(part) == 1):
-            return StepOutputs(self._step.roster, emit, begins, ends, buffer, {})
-        return StepOutputs(*self._in_batch_order(part, begins, ends), buffer, self.errors)
+            return StepOutputs(self._step.roster, emit, (begins, ends), buffer, {})
+        roster, starts, begins, ends = self._in_batch_order(part, begins, ends)
+        return StepOutputs(roster, starts, (begins, ends), buffer, self.errors)
 
     @property
     def _rows(self) -> NDArray[Any]:
@@ -246,15 +247,14 @@ class Landing:
         return self._step.rows
 
     def _copy_near(self, begins: Ints, ends: Ints, out: NDArray[Any]) -> tuple[Ints, Ints]:
-        """Copy rows of the step, each request's from its begin to its end, to the begin of ``out``; where they are."""
+        """Copy rows of the step to ``out``, each request's from its begin to its end; where they are then."""
         rows, lengths = self._rows, ends - begins
-        stop = np.cumsum(lengths)
-        total = int(lengths.sum())
-        if total == len(rows):
-            out[:total] = rows
-        elif total:
-            index = np.arange(total) + np.repeat(begins - (stop - lengths), lengths)
-            np.take(as_items(rows), index, out=as_items(out[:total]), mode="clip")
+        stop = lengths.cumsum()
+        if len(out) == len(rows):
+            out[:] = rows
+        elif len(out):
+            index = np.arange(len(out)) + (begins - (stop - lengths)).repeat(lengths)
+            np.take(as_items(rows), index, out=as_items(out), mode="clip")
         return stop - lengths, stop
 
     @staticmethod
@@ -400,9 +400,7 @@ class PlainLanding(Landing):
         table.tail[seats] = self._slots
         self._wait()
 
-    def plan_reads(
-        self, store: Store, fresh: Mapping[bytes, int]
-    ) -> tuple[list[Read], list[ProtocolViolation]]:
+    def plan_reads(self, store: Store, writing: Writing) -> tuple[list[Read], list[ProtocolViolation]]:
         """Nothing is due of earlier steps."""
         return [], []
 
@@ -410,7 +408,7 @@ class PlainLanding(Landing):
         """What the step's requests are due: its rows (WORK-EMIT-1, -2)."""
         step = self._step
         rows = self._rows if step.owned else np.array(self._rows)
-        return StepOutputs(step.roster, step.starts, step.bounds[:-1], step.bounds[1:], rows, {})
+        return StepOutputs(step.roster, step.starts, None, rows, {})
 
 
 def land(

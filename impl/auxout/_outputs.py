@@ -1,7 +1,8 @@
 """A step's outputs: rows of all requests in one buffer, pickled as such, read like ``dict[str, AuxRequestOutput]``.
 
 In a decode step every request is due one row, and an array, an object and a pickle entry for each cost far more than
-the rows. So outputs are columns over one buffer, and an ``AuxRequestOutput`` is made for whoever asks for it.
+the rows. So outputs are columns over one buffer, and an ``AuxRequestOutput`` is made for whoever asks for it: our
+scheduler connector does not.
 """
 
 from __future__ import annotations
@@ -23,19 +24,18 @@ if TYPE_CHECKING:
 
 
 class StepOutputs(Mapping[str, AuxRequestOutput]):
-    """Request -> its output, in batch order; read-only. The first look-up makes them all, in O(n).
+    """Request -> its output, in batch order; read-only. The first look-up makes a table of all, in O(n).
 
     Rows are views of the buffer that all requests of the step share: who keeps some of them keeps it all.
     """
 
-    __slots__ = ("_begins", "_buffer", "_ends", "_errors", "_roster", "_starts", "_table")
+    __slots__ = ("_buffer", "_errors", "_ranges", "_roster", "_starts", "_table")
 
     def __init__(
         self,
         roster: Roster,
         starts: Ints,
-        begins: Ints,
-        ends: Ints,
+        ranges: tuple[Ints, Ints] | None,
         buffer: NDArray[Any],
         errors: Mapping[str, str],
     ) -> None:
@@ -44,28 +44,40 @@ class StepOutputs(Mapping[str, AuxRequestOutput]):
         Args:
             roster: the requests that have an output.
             starts: ``(n,)``, position of each one's first row.
-            begins: ``(n,)``, where its rows begin in ``buffer``.
-            ends: ``(n,)``, where they end.
+            ranges: where each one's rows begin and end in ``buffer``, ``(n,)`` each; None: one row each, in order.
             buffer: ``(num_rows, num_layers, top_k)``.
             errors: request -> why it failed.
         """
         self._roster = roster
         self._starts = starts
-        self._begins = begins
-        self._ends = ends
+        self._ranges = ranges
         self._buffer = buffer
         self._errors = errors
-        self._table: dict[str, AuxRequestOutput] | None = None
+        self._table: dict[str, tuple[int, NDArray[Any]]] | None = None
+
+    def parts(self) -> dict[str, tuple[int, NDArray[Any]]]:
+        """Token start and rows of each request. O(n) once, then O(1)."""
+        if self._table is None:
+            if self._ranges is None:
+                views: Any = self._buffer[:, np.newaxis]
+            else:
+                ranges = zip(self._ranges[0].tolist(), self._ranges[1].tolist(), strict=True)
+                views = [self._buffer[begin:end] for begin, end in ranges]
+            self._table = dict(
+                zip(self._roster.ids, zip(self._starts.tolist(), views, strict=True), strict=True)
+            )
+        return self._table
 
     def __getitem__(self, request_id: str) -> AuxRequestOutput:
-        return (self._table or self._make_table())[request_id]
+        return AuxRequestOutput(*self.parts()[request_id], self._errors.get(request_id))
 
     def get(self, key: str, default: Any = None) -> Any:
         """The request's output, without an exception on the way where there is none."""
-        return (self._table or self._make_table()).get(key, default)
+        part = self.parts().get(key)
+        return default if part is None else AuxRequestOutput(*part, self._errors.get(key))
 
     def __contains__(self, request_id: object) -> bool:
-        return request_id in (self._table or self._make_table())
+        return request_id in self.parts()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._roster.ids)
@@ -78,33 +90,23 @@ class StepOutputs(Mapping[str, AuxRequestOutput]):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[object, ...]:
         """Pickle as one buffer with its columns. O(bytes of rows + n)."""
-        lengths = self._ends - self._begins
-        rows: Any = self._compact(lengths)
+        rows: Any = self._buffer
+        lengths: bytes | None = None
+        if self._ranges is not None:
+            begins, ends = self._ranges
+            rows, lengths = self._compact(begins, ends - begins), _packed(ends - begins)
         # An array's own pickle costs more than the other columns together.
         data = PickleBuffer(rows) if protocol >= 5 else rows.tobytes()
-        columns = self._roster.pack(), _packed(self._starts), _packed(lengths)
+        columns = self._roster.pack(), _packed(self._starts), lengths
         return _restore, (*columns, data, rows.dtype.str, rows.shape[1:], dict(self._errors))
 
-    def _compact(self, lengths: Ints) -> NDArray[Any]:
+    def _compact(self, begins: Ints, lengths: Ints) -> NDArray[Any]:
         """The rows that are due, in the order of the requests."""
-        ends = np.cumsum(lengths)
+        ends = lengths.cumsum()
         total = int(lengths.sum())
-        if total == len(self._buffer) and not np.count_nonzero(self._begins != ends - lengths):
+        if total == len(self._buffer) and not np.count_nonzero(begins != ends - lengths):
             return self._buffer
-        return self._buffer[np.arange(total) + np.repeat(self._begins - (ends - lengths), lengths)]
-
-    def _make_table(self) -> dict[str, AuxRequestOutput]:
-        buffer, begins, ends = self._buffer, self._begins, self._ends
-        one_each = np.arange(len(buffer))
-        if np.array_equal(begins, one_each) and np.array_equal(ends, one_each + 1):  # a decode step
-            views = buffer[:, np.newaxis]
-        else:
-            views = [buffer[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-        made = map(AuxRequestOutput, self._starts.tolist(), views)
-        self._table = dict(zip(self._roster.ids, made, strict=True))
-        for request_id, error in self._errors.items():
-            self._table[request_id].error = error
-        return self._table
+        return self._buffer[np.arange(total) + (begins - (ends - lengths)).repeat(lengths)]
 
 
 def _packed(positions: Ints) -> bytes:
@@ -115,7 +117,7 @@ def _packed(positions: Ints) -> bytes:
 def _restore(
     ids: FlatIds,
     starts: bytes,
-    lengths: bytes,
+    lengths: bytes | None,
     data: Any,
     dtype: str,
     shape: tuple[int, ...],
@@ -125,7 +127,9 @@ def _restore(
         data = bytearray(data)
     flat: Any = np.frombuffer(data, dtype)
     buffer = flat.reshape(-1, *shape)
+    roster, token_starts = Roster(unpack_ids(ids), ids), np.frombuffer(starts, "<u4")
+    if lengths is None:
+        return StepOutputs(roster, token_starts, None, buffer, errors)
     counts = np.frombuffer(lengths, "<u4").astype(np.int64)
-    ends = np.cumsum(counts)
-    roster = Roster(unpack_ids(ids), ids)
-    return StepOutputs(roster, np.frombuffer(starts, "<u4"), ends - counts, ends, buffer, errors)
+    ends = counts.cumsum()
+    return StepOutputs(roster, token_starts, (ends - counts, ends), buffer, errors)

@@ -81,8 +81,8 @@ class RequestTable:
                 return batch
         if len(set(ids)) < len(ids):
             raise ProtocolViolation("WORK-STEP-1", None, "a request is in the batch twice")
-        seats = np.array([self.seats.get(request_id, -1) for request_id in ids], np.int64)
-        batch = Batch(roster, seats, bool((seats >= 0).all()))
+        seats = [self.seats.get(request_id, -1) for request_id in ids]
+        batch = Batch(roster, np.array(seats, np.int64), -1 not in seats)
         if batch.complete:
             self._recent = [batch, *self._recent[: _NUM_RECENT - 1]]
         return batch
@@ -146,10 +146,10 @@ class RequestTable:
         self._free = [*range(2 * size - 1, size - 1, -1), *self._free]
 
 
-def columns(requests: Mapping[str, int]) -> tuple[Roster, Ints]:
+def columns(requests: Mapping[str, int]) -> tuple[Roster, NDArray[np.integer[Any]]]:
     """Ids and emit starts of a step's metadata. O(n), of ours without a Python object for each."""
     if isinstance(requests, EmitStarts):
         packed: Any = requests.pack()[1]
         if isinstance(packed, bytes):
-            return requests.roster, np.frombuffer(packed, "<u4").astype(np.int64)
+            return requests.roster, np.frombuffer(packed, "<u4")
     return Roster(tuple(requests)), np.array(list(requests.values()), np.int64)

@@ -18,6 +18,7 @@ from operator import countOf, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from . import _kernel
+from ._outputs import StepOutputs
 from ._wire import (
     AuxOutputConnectorMetadata,
     AuxRequestOutput,
@@ -167,16 +168,22 @@ class AuxOutputSchedulerConnector:
             ProtocolViolation: SCHED-TAKE-1, -2: no output; SCHED-TAKE-6: it starts beyond the accepted tokens
                 of a finished request; SCHED-TAKE-7: it ends before them.
         """
-        if output is None or (found := output.get(request.request_id)) is None:
+        request_id = request.request_id
+        # Of our worker's outputs without an object for each request.
+        part = output.parts().get(request_id) if type(output) is StepOutputs else _part(request_id, output)
+        if part is None:
             clause = "SCHED-TAKE-1" if output is None else "SCHED-TAKE-2"
-            raise ProtocolViolation(clause, request.request_id, "the worker returned no output for it")
-        rows = found.rows
-        accepted = request.num_tokens - found.token_start - 1  # _kernel.num_accepted_rows
-        if 0 <= accepted <= (num_rows := len(rows)):
+            raise ProtocolViolation(clause, request_id, "the worker returned no output for it")
+        token_start, rows = part
+        accepted = request.num_tokens - token_start - 1  # _kernel.num_accepted_rows
+        num_rows = len(rows)
+        if 0 <= accepted <= num_rows:
             return rows if accepted == num_rows else rows[:accepted]
-        if (accepted < 0 and not request.is_finished()) or getattr(found, "error", None) is not None:
+        if accepted < 0 and not request.is_finished():
             return None
-        raise _misplaced(request, found, accepted)
+        if output is not None and getattr(output[request_id], "error", None) is not None:
+            return None
+        raise _misplaced(request, token_start, num_rows, accepted)
 
     def request_finished(self, request: Request) -> None:
         """Queue the terminal event of a request that finished, was aborted or was preempted.
@@ -432,10 +439,15 @@ def _append(columns: HashColumns, request_id: str, packed: tuple[bytes, int]) ->
     sizes.append(packed[1])
 
 
-def _misplaced(request: Request, output: AuxRequestOutput, accepted: int) -> ProtocolViolation:
+def _part(request_id: str, output: Mapping[str, AuxRequestOutput] | None) -> tuple[int, NDArray[Any]] | None:
+    """Token start and rows of a request, None where there is none."""
+    found = None if output is None else output.get(request_id)
+    return None if found is None else (found.token_start, found.rows)
+
+
+def _misplaced(request: Request, start: int, num_rows: int, accepted: int) -> ProtocolViolation:
     """The refusal of output whose rows do not reach the accepted tokens, or of which none is accepted."""
-    start = output.token_start
-    problem = f"output rows [{start}, {start + len(output.rows)}) and accepted end {request.num_tokens - 1}: "
+    problem = f"output rows [{start}, {start + num_rows}) and accepted end {request.num_tokens - 1}: "
     if accepted < 0:
         return ProtocolViolation(
             "SCHED-TAKE-6", request.request_id, problem + "a finished request gets no row"

@@ -127,7 +127,8 @@ class WorkerCore:
         self._require_open()
         if metadata is None:
             return
-        table, release = self._table, list[bytes]()
+        table = self._table
+        release: list[bytes] = []
         if metadata.generation > self._generation:
             release = [key for seat in table.seats.values() for key in reversed(table.keys[seat])]
             table = RequestTable()
@@ -255,7 +256,7 @@ class WorkerCore:
         if not self._strict:
             self._fail(failing)
             landing.fail(failing)
-            reads, objections = landing.plan_reads(self._store, {})
+            reads, objections = landing.plan_reads(self._store, Writing())
             failing = self._failing(objections)
             release = self._fail(failing)
             landing.fail(failing)
@@ -326,8 +327,7 @@ class WorkerCore:
 
     def _plan_reads(self, landing: Landing, writing: Writing) -> list[Read]:
         """What is read back, or a refusal; a batch that does not fit is refused before what is missing."""
-        fresh = dict(zip(reversed(writing.keys), reversed(writing.slots), strict=True))  # the first one stays
-        reads, objections = landing.plan_reads(self._store, fresh)
+        reads, objections = landing.plan_reads(self._store, writing)
         if objections:
             self._named(writing, self._store.require_room, writing.keys)
         self._failing(objections)

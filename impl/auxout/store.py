@@ -187,8 +187,11 @@ class ArenaStore:
             self._require_references(retain, release)
         if len(stored) + len(keys) > self.max_objects:
             self.require_room(keys, retain, release)
-        for key in retain:
-            references[key] = references.get(key, 0) + 1
+        if len(fresh := dict.fromkeys(retain, 1)) == len(retain) and references.keys().isdisjoint(fresh):
+            references.update(fresh)  # by far the most frequent case
+        else:
+            for key in retain:
+                references[key] = references.get(key, 0) + 1
         if idle:
             for key in retain:
                 if key in idle:
@@ -215,6 +218,8 @@ class ArenaStore:
     ) -> None:
         """Refuse a batch that ``put`` could not make room for (STORE-PUT-3). O(arguments)."""
         stored, references, idle = self._slots, self._references, self._idle
+        if len(stored) + len(keys) - self.max_objects <= len(idle) - len(keys) - len(retain):
+            return  # even if all keys are new and all that is retained or written again is idle
         fresh = {key for key in keys if key not in stored}
         excess = len(stored) + len(fresh) - self.max_objects
         if excess <= 0:

@@ -156,20 +156,21 @@ def outputs_dumps(shape: Shape, num_requests: int) -> Workload:
 
 
 def outputs_loads(shape: Shape, num_requests: int) -> Workload:
-    """Unpickling them, and looking up every request's."""
-
-    def read(data: bytes, names: Sequence[str]) -> None:
-        outputs = pickle.loads(data)
-        for name in names:
-            outputs.get(name)
+    """Unpickling them, and taking every request's rows."""
 
     def rounds(makers: Sequence[Any]) -> Iterator[Round]:
         for decoding in _populations(makers, shape, num_requests):
             the_batch = decoding.advance()
             made = [decoding.step(w, decoding.metadata(w), the_batch) for w in decoding.workers]
             sent = [pickle.dumps(each, protocol=5) for each in made]
-            names = list(decoding.requests)
-            yield Round([lambda data=data, names=names: read(data, names) for data in sent], _nothing)
+
+            def action(worker: Worker, data: bytes, decoding: Decoding = decoding) -> None:
+                outputs, take = pickle.loads(data), worker.scheduler.take_output
+                for request in decoding.requests.values():
+                    take(request, outputs)
+
+            sides = zip(decoding.workers, sent, strict=True)
+            yield Round([lambda side=side, do=action: do(*side) for side in sides], _nothing)
 
     return rounds
 
@@ -340,7 +341,7 @@ CASES: dict[str, Workload] = {
     **{f"decode 48x8, {n} requests": decode(Shape(48, 8), n) for n in SIZES},
     **{f"decode 61x8 uint16, {n} requests": decode(Shape(61, 8, "uint16"), n) for n in SIZES},
     **{f"pickle outputs 94x8, {n} requests": outputs_dumps(LARGE, n) for n in SIZES},
-    **{f"unpickle and look up outputs 94x8, {n} requests": outputs_loads(LARGE, n) for n in SIZES},
+    **{f"unpickle and take outputs 94x8, {n} requests": outputs_loads(LARGE, n) for n in SIZES},
     **{f"prefill 8k 94x8, block {size}": prefill(Shape(94, 8, block_size=size), 8192) for size in (16, 64)},
     **{
         f"begin_step of a prefill 8k 94x8, block {size}": prefill(Shape(94, 8, block_size=size), 8192, True)

@@ -17,8 +17,8 @@ BUFFER = np.arange(24, dtype=np.uint16).reshape(6, 2, 2)
 
 def outputs(*, ids: tuple[str, ...] = ("A", "B", "C"), errors: dict[str, str] | None = None) -> StepOutputs:
     """A has one row, B two, C none; row 1 is nobody's."""
-    columns = (np.array(each) for each in ([5, 0, 9], [0, 2, 4], [1, 4, 4]))
-    return StepOutputs(Roster(ids), *columns, BUFFER[:4], errors or {})
+    starts, begins, ends = (np.array(each) for each in ([5, 0, 9], [0, 2, 4], [1, 4, 4]))
+    return StepOutputs(Roster(ids), starts, (begins, ends), BUFFER[:4], errors or {})
 
 
 def sent(value: Any) -> Any:
@@ -52,18 +52,25 @@ def test_pickles_with_every_protocol(protocol: int) -> None:
 
 def test_pickles_only_rows_that_are_due() -> None:
     assert sent(outputs())._buffer.tolist() == BUFFER[[0, 2, 3]].tolist()
-    large = StepOutputs(
-        Roster(("A",)), *(np.array([n]) for n in (0, 0, 1)), np.zeros((10_000, 2, 2), np.uint8), {}
-    )
+    ranges = np.array([0]), np.array([1])
+    large = StepOutputs(Roster(("A",)), np.array([0]), ranges, np.zeros((10_000, 2, 2), np.uint8), {})
     assert len(pickle.dumps(large, protocol=5)) < 500
 
 
 @pytest.mark.parametrize(("begins", "ends"), [([1, 0], [2, 1]), ([0, 0], [1, 1]), ([0, 2], [2, 2])])
 def test_rows_may_lie_anywhere_in_the_buffer(begins: list[int], ends: list[int]) -> None:
-    made = StepOutputs(Roster(("A", "B")), np.array([5, 7]), np.array(begins), np.array(ends), BUFFER[:2], {})
+    made = StepOutputs(
+        Roster(("A", "B")), np.array([5, 7]), (np.array(begins), np.array(ends)), BUFFER[:2], {}
+    )
     expected = [BUFFER[begin:end].tolist() for begin, end in zip(begins, ends, strict=True)]
     assert [each.rows.tolist() for each in made.values()] == expected
     assert [each.rows.tolist() for each in sent(made).values()] == expected
+
+
+@pytest.mark.parametrize("through", [lambda value: value, sent])
+def test_one_row_each_needs_no_ranges(through: Any) -> None:
+    made = through(StepOutputs(Roster(("A", "B")), np.array([5, 7]), None, BUFFER[:2], {}))
+    assert read(made) == [("A", 5, BUFFER[:1].tolist(), None), ("B", 7, BUFFER[1:2].tolist(), None)]
 
 
 def test_any_id_and_errors_survive() -> None:
