@@ -13,6 +13,7 @@ from auxout_spec.profiles import LATEST, PROFILES, Deviation
 
 from . import (
     completion,
+    covering,
     expect,
     exploring,
     files,
@@ -193,6 +194,33 @@ def _explore(args: argparse.Namespace, words: Sequence[str]) -> int:
     return exploring.exit_code(explored)
 
 
+def _cover(args: argparse.Namespace, words: Sequence[str]) -> int:
+    (target,) = _resolved(args.targets, args.profile)
+    models = covering.models_for(args.models, target.profile)
+    screen, covered = Screen(), list[covering.Covered]()
+    broken: runner.TargetBroken | None = None
+    with progress_display() as display:
+        try:
+            covered.extend(covering.cover_all(models, target, args.max_states, display.show))
+        except runner.TargetBroken as error:
+            broken = error
+    wrong = [each.violation for each in covered if each.violation is not None]
+    for violation in wrong:
+        picture = terminal.draw(of_violation(violation), screen.width)
+        screen.lines([*render.violation_lines(violation, picture), ""])
+    if covered:
+        screen.table(covering.HEAD, [covering.row(each) for each in covered])
+    verdict = Verdict.VIOLATION if wrong else Verdict.CONFORM if broken is None else Verdict.BROKEN
+    facts = [
+        target.title,
+        verdict.value,
+        f"profile {target.profile}",
+        str(broken or covering.counts(covered)),
+    ]
+    screen.line(render.printable("  ".join(facts)), STYLES[verdict])
+    return verdict.exit_code
+
+
 def _trace(args: argparse.Namespace, words: Sequence[str]) -> int:
     screen = Screen()
     try:
@@ -243,6 +271,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
     "conform": _conform,
     "replay": _replay,
     "explore": _explore,
+    "cover": _cover,
     "trace": _trace,
     "report": _report,
     "clauses": _clauses,

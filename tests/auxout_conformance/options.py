@@ -117,6 +117,19 @@ exit codes
   1  one did not
   4  one was cut short"""
 
+_COVER = f"""\
+Leads a target through every transition of models of the whole system: what `auxout explore` tries on the
+specification, tried on code. Each transition is taken once, by a scenario from the start; the first wrong answer of a
+model is shown, and its scenario made small. Models are cut at the states that are nearest to the start, a thousand by
+default. Without a model it is all of the everyday set of the target's protocol version in which nothing breaks.
+
+examples
+  auxout cover my_connector:make                      every model, to a thousand states each
+  auxout cover impl default --max-states 100000       one model, whole
+  auxout cover vllm==0.32.0 conversation bounded      a release, its known findings accepted
+
+{EXIT_CODES}"""
+
 _TRACE = """\
 A trace holds the calls of a scheduler connector in a running engine and what they returned, as JSON lines;
 auxout_conformance.recording.Recorder writes one. The first answer that the protocol does not allow is shown.
@@ -186,6 +199,7 @@ def build_parser() -> Parser:
     _add_verify(commands)
     _add_replay(commands)
     _add_explore(commands)
+    _add_cover(commands)
     trace = _add(commands, "trace", "check recorded connector calls", _TRACE)
     trace.add_argument("action", choices=("check",), help="what to do with the trace")
     trace.add_argument("file", metavar="FILE", help="the trace")
@@ -282,6 +296,20 @@ def _add_explore(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     add("--svg", metavar="FILE", help="draw the timeline of the first counterexample to FILE")
     add("--freeze", action="store_true", help="put what is found on record")
+
+
+def _add_cover(commands: argparse._SubParsersAction[Parser]) -> None:
+    cover = _add(commands, "cover", "lead a target through models of the whole protocol", _COVER)
+    cover.add_argument("targets", nargs=1, metavar="T", help="the target")
+    cover.add_argument("models", nargs="*", metavar="MODEL", help="the name of a model")
+    _add_profile(cover, "judge by this protocol version instead of the target's own")
+    cover.add_argument(
+        "--max-states",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="leave out what follows a model's first N states (default %(default)s)",
+    )
 
 
 def _add(commands: argparse._SubParsersAction[Parser], name: str, what: str, epilog: str) -> Parser:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from auxout_conformance import runner
+from auxout_conformance import covering, runner
 from auxout_conformance.hosts import Child
 from auxout_conformance.known import Finding, all_findings, findings_of
 from auxout_conformance.showing import ASSERT_ONLY, judged_profile, occurs
 from auxout_conformance.targets import resolve
 from auxout_conformance.verdicts import Verdict
+from auxout_spec.explorer.models import MODELS
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -44,6 +45,14 @@ def test_under_the_other_profile_it_shows_what_differs(release: str, profile: st
         again = runner.replay(violation.scenario, f"vllm=={release}", profile, known=True)
         assert again is not None
         assert again.clause == violation.clause
+
+
+@pytest.mark.parametrize("model", ["conversation", "bounded", "resets", "cut"])
+def test_every_transition_of_models_is_taken(model: str) -> None:
+    target = resolve("vllm==0.32.0")
+    (covered,) = covering.cover_all([MODELS[model]], target, 300, lambda shown: None)
+    assert covered.violation is None
+    assert covered.taken == covered.transitions > 300
 
 
 @pytest.mark.parametrize("finding", all_findings(), ids=lambda finding: finding.id)
