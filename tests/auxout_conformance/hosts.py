@@ -84,15 +84,41 @@ class Host(Protocol):
         """The end of what the target wrote to standard error so far; empty if that is not kept."""
         ...
 
+    def optimized(self) -> Host:
+        """The same target under ``python -O``, in a process that starts when it is first needed and ends with this.
+
+        Raises:
+            TargetBroken: it does not load there.
+        """
+        ...
+
     def close(self) -> None:
         """Give everything back."""
         ...
+
+
+class Twin:
+    """A target under ``python -O``: where assert statements vanish."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._host: Child | None = None
+
+    def host(self) -> Child:
+        """The one process of this twin."""
+        self._host = self._host or Child(self._target, optimized=True)
+        return self._host
+
+    def close(self) -> None:
+        if self._host is not None:
+            self._host.close()
 
 
 class InProcess:
     """Runs a trusted target in this process."""
 
     def __init__(self, target: Target) -> None:
+        self._twin = Twin(target)
         try:
             self._adapter = load(target.spec)
         except (TargetError, ImportError) as error:
@@ -101,7 +127,7 @@ class InProcess:
         self._session: Session | None = None
 
     def new(self, profile: str, sizes: Sizes | None = None) -> None:
-        self.close()
+        self._end_session()
         self._session = Session(self._adapter, profile, sizes)
 
     def call(self, call: Call) -> Observation:
@@ -113,7 +139,14 @@ class InProcess:
         """Nothing is kept: this process's standard error shows it."""
         return ""
 
+    def optimized(self) -> Host:
+        return self._twin.host()
+
     def close(self) -> None:
+        self._twin.close()
+        self._end_session()
+
+    def _end_session(self) -> None:
         if self._session is not None:
             self._session.close()
         self._session = None
@@ -131,6 +164,7 @@ class Child:
 
     def __init__(self, target: Target, optimized: bool = False, call_seconds: float = CALL_SECONDS) -> None:
         self._name, self._call_seconds = target.name, call_seconds
+        self._twin = Twin(target)
         self._ended: TargetBroken = Crashed(f"{target.name} is no longer running")
         self._waited = 0.0
         flags = ["-O"] if optimized else []
@@ -181,7 +215,11 @@ class Child:
             self._said = os.pread(number, LAST_WORDS, start).decode(errors="replace")
         return self._said
 
+    def optimized(self) -> Host:
+        return self._twin.host()
+
     def close(self) -> None:
+        self._twin.close()
         self.said()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

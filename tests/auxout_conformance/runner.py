@@ -141,6 +141,7 @@ class Judgement:
         *,
         settled: bool = True,
         rules: Profile | None = None,
+        host: Host | None = None,
         stop_first: bool = False,
         progress: OnProgress | None = None,
     ) -> None:
@@ -150,6 +151,7 @@ class Judgement:
             findings: the findings it is known for.
             settled: one that no longer occurs is an error; otherwise it counts as fixed.
             rules: judge it by these rules instead of those of its profile.
+            host: where the target runs already; it stays open.
         """
         if seed is None and suite == "deep":
             seed = secrets.randbelow(1 << 32)
@@ -157,6 +159,7 @@ class Judgement:
         self.suite: Suite = suite
         self._settled, self._progress = settled, progress or (lambda _: None)
         self._rules = rules or PROFILES[target.profile]
+        self._host = host
         self._know(findings)
         self.cases = cases_in(target.profile)
         self.offer = Offer(scheduler=True, worker=False)
@@ -181,9 +184,9 @@ class Judgement:
     def run(self) -> Report:
         """Everything, in order of cost; what breaks the target ends it."""
         self._selfcheck()
-        host: Host | None = None
+        host = self._host
         try:
-            host = open_host(self.target)
+            host = host or open_host(self.target)
             self._offered(host.offer)
             if not self._settled:
                 self._know(remaining(self.findings, self.target, host))
@@ -198,7 +201,7 @@ class Judgement:
             self.reason = "interrupted before every check was made"
             raise Interrupted(self._report(Verdict.INCOMPLETE)) from None
         finally:
-            if host is not None:
+            if host is not None and host is not self._host:
                 host.close()
         return self._report(Verdict.CONFORM)
 
@@ -231,12 +234,15 @@ class Judgement:
                 return
 
     def _known_findings(self, host: Host) -> None:
-        """Show each known finding again; only under the release's own profile are its scenarios possible."""
+        """Show each known finding again; only under the release's own profile are its scenarios possible.
+
+        Of a changed release only those that it shows are known.
+        """
         here = [finding for finding in self.findings if visible(finding, host)]
         findings = [f for f in here if f.scenario.profile == self.target.profile]
         counted = self._counter("known findings", len(findings))
         for finding in findings:
-            if occurs(finding, self.target, host, self.profile):
+            if not self._settled or occurs(finding, host, self.profile):
                 self.shown.append(finding.id)
             else:
                 self.reason = f"known finding {finding.id} no longer occurs; remove it from known_findings"
@@ -248,23 +254,17 @@ class Judgement:
         if not refusing:
             return
         counted = self._counter("refusals under python -O", len(refusing))
-        child = Child(self.target, optimized=True)
-        try:
-            for case in refusing:
-                try:
-                    _, failure = play(child, case.scenario, self.profile)
-                except TargetBroken as error:
-                    raise self._broken(error, case.scenario, ["--optimized"]) from None
-                counted()
-                if failure is not None and play(host, case.scenario, self.profile)[1] is None:
-                    found_by = f"case {case.name} under python -O"
-                    ended = case.scenario._replace(events=case.scenario.events[: failure.event])
-                    self._add(
-                        failure, ended, found_by, None, ["--optimized"], optimized_clause(case.scenario)
-                    )
-                    return
-        finally:
-            child.close()
+        for case in refusing:
+            try:
+                _, failure = play(host.optimized(), case.scenario, self.profile)
+            except TargetBroken as error:
+                raise self._broken(error, case.scenario, ["--optimized"]) from None
+            counted()
+            if failure is not None and play(host, case.scenario, self.profile)[1] is None:
+                found_by = f"case {case.name} under python -O"
+                ended = case.scenario._replace(events=case.scenario.events[: failure.event])
+                self._add(failure, ended, found_by, None, ["--optimized"], optimized_clause(case.scenario))
+                return
 
     def _must_refuse(self, case: Case) -> bool:
         """Whether a case has a refusal that is not known to be an assert statement."""

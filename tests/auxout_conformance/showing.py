@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from auxout_spec.calls import BeginStep
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.profiles import PROFILES, Deviation, Profile
+from auxout_spec.values import Metadata
 
-from .hosts import Child, Host
-from .judge import Failure, play
+from .hosts import Host
+from .judge import Failure, Play, play
 from .known import Finding
 from .targets import Target
+from .targets.drivers import Sizes
 
 ASSERT_ONLY = (Deviation.ASSERT_ONLY, Deviation.WORKER_ASSERT_ONLY)
 """What shows under ``python -O`` alone."""
 
 
-def occurs(finding: Finding, target: Target, host: Host, profile: Profile) -> bool:
+def occurs(finding: Finding, host: Host, profile: Profile) -> bool:
     """Whether a target shows a finding, judged under a profile with whatever else it is known for.
 
     Args:
@@ -25,16 +28,15 @@ def occurs(finding: Finding, target: Target, host: Host, profile: Profile) -> bo
     """
     if finding.deviation is None:
         played, failure = play(host, finding.scenario, profile)
-        ended_by = played.state.problem.clause if played.state.problem else played.last_refused
-        return failure is None and ended_by == finding.clause
+        return failure is None and _ended_by(played) == finding.clause
     without = profile._replace(deviations=profile.deviations - {finding.deviation})
     _, failure = play(host, finding.scenario, without)
     if finding.deviation not in ASSERT_ONLY:
         return failure is not None and failure.clause == finding.clause
-    return failure is None and _optimized(finding, target, without) is not None
+    return failure is None and _optimized(finding, host, without) is not None
 
 
-def answers_rightly(finding: Finding, target: Target, host: Host, profile: Profile) -> bool:
+def answers_rightly(finding: Finding, host: Host, profile: Profile) -> bool:
     """Whether a target gives no wrong answer at all in a finding's scenario.
 
     Args:
@@ -43,27 +45,35 @@ def answers_rightly(finding: Finding, target: Target, host: Host, profile: Profi
     Raises:
         TargetBroken: it crashed or hung.
     """
-    if finding.deviation is None:
-        return not occurs(finding, target, host, profile)
-    if play(host, finding.scenario, profile)[1] is not None:
+    played, failure = play(host, finding.scenario, profile)
+    if failure is not None:
         return False
-    return finding.deviation not in ASSERT_ONLY or _optimized(finding, target, profile) is None
+    if finding.deviation is None:
+        return _ended_by(played) != finding.clause
+    return finding.deviation not in ASSERT_ONLY or _optimized(finding, host, profile) is None
 
 
-def _optimized(finding: Finding, target: Target, profile: Profile) -> Failure | None:
-    optimized = Child(target, optimized=True)
-    try:
-        return play(optimized, finding.scenario, profile)[1]
-    finally:
-        optimized.close()
+def tells_usage(host: Host, profile: Profile) -> bool:
+    """Whether a target has a worker that says what it holds."""
+    if not host.offer.worker:
+        return False
+    host.new(profile.name, Sizes(1, 1, 1))
+    return host.call(BeginStep(Metadata(0, (), (), ()))).usage is not None
+
+
+def _ended_by(played: Play) -> str:
+    """The clause on which the engine ended, or the last call was refused; empty if there was no refusal."""
+    return played.state.problem.clause if played.state.problem else played.last_refused
+
+
+def _optimized(finding: Finding, host: Host, profile: Profile) -> Failure | None:
+    return play(host.optimized(), finding.scenario, profile)[1]
 
 
 def remaining(findings: tuple[Finding, ...], target: Target, host: Host) -> tuple[Finding, ...]:
     """Those of the findings that a target shows, which may be a changed release."""
     profile = judged_profile(target, findings)
-    return tuple(
-        finding for finding in findings if visible(finding, host) and occurs(finding, target, host, profile)
-    )
+    return tuple(finding for finding in findings if visible(finding, host) and occurs(finding, host, profile))
 
 
 def visible(finding: Finding, host: Host) -> bool:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from auxout_conformance import known
-from auxout_conformance.hosts import InProcess
+from auxout_conformance import known, showing
+from auxout_conformance.hosts import Host, InProcess
 from auxout_conformance.judge import play
 from auxout_conformance.known import Finding, all_findings, findings_of
+from auxout_conformance.observation import Observation, Odd
 from auxout_conformance.targets import resolve
+from auxout_conformance.targets.adapter import Offer
+from auxout_conformance.targets.drivers import Sizes
 from auxout_spec import scenario as scenarios
+from auxout_spec.calls import Call
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.engine import Impossible, initial, step
 from auxout_spec.profiles import PROFILES, Deviation, Profile
@@ -83,6 +88,52 @@ def test_a_finding_s_scenario_tells_the_release_from_the_spec(finding: Finding) 
 def test_ours_do_not_have_it(finding: Finding, name: str) -> None:
     host = InProcess(resolve(name, finding.scenario.profile))
     assert play(host, finding.scenario, PROFILES[finding.scenario.profile])[1] is None
+
+
+class Wrong:
+    """A target whose every answer is wrong."""
+
+    offer = Offer(scheduler=True, worker=True)
+
+    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+        pass
+
+    def call(self, call: Call) -> Observation:
+        return Observation(Odd("nothing"))
+
+    def said(self) -> str:
+        return ""
+
+    def optimized(self) -> Host:
+        raise AssertionError("not asked: it is wrong already")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.id)
+def test_a_wrong_answer_hides_a_finding_and_does_not_fix_it(finding: Finding) -> None:
+    assert not showing.answers_rightly(finding, Wrong(), PROFILES[finding.scenario.profile])
+
+
+@pytest.mark.parametrize("name", ["reference", "impl"])
+def test_ours_tell_what_they_hold(name: str) -> None:
+    assert showing.tells_usage(InProcess(resolve(name)), PROFILES["0.32"])
+
+
+def test_whoever_has_no_worker_or_no_usage_does_not_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "silent.py").write_text(
+        "from auxout_reference.worker import WorkerCore\n"
+        "class Worker(WorkerCore):\n    usage = None\n"
+        "from auxout_reference.connector import AuxOutputSchedulerConnector as Connector, PackedBlockHashes\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for attribute in ("Worker", "Connector"):
+        host = InProcess(resolve(f"silent:{attribute}"))
+        assert not showing.tells_usage(host, PROFILES["0.32"])
 
 
 def test_a_finding_of_an_unknown_clause_is_loud() -> None:

@@ -34,6 +34,7 @@ from .ledger import ATOMICITY, ATOMICITY_OF, Ledger
 from .render import describe_call, describe_outcome, describe_usage
 
 EMPTY_STEP = "SCHED-META-3"
+USAGE = "usage() after "
 
 SPOILED_BY = {
     "WORK-REFUSE-2": Deviation.WORKER_NOT_ATOMIC,
@@ -67,6 +68,11 @@ class Failure:
     call: str
     expected: str
     actual: str
+
+    @property
+    def in_usage(self) -> bool:
+        """Whether it shows only in what the worker says that it holds."""
+        return self.call.startswith(USAGE)
 
 
 @dataclass
@@ -182,7 +188,7 @@ class Play:
         return Failure(
             found,
             self.num_events,
-            f"usage() after {describe_call(exchange.call)}",
+            USAGE + describe_call(exchange.call),
             describe_usage(should),
             describe_usage(seen.usage),
         )

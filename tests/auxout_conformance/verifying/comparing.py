@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from auxout_spec.clauses import CLAUSES
+from auxout_spec.profiles import Profile
+from auxout_spec.scenario import Scenario
 
 from ..hosts import Host
 from ..judge import play
 from ..known import findings_under
 from ..runner import Judgement
-from ..showing import answers_rightly
+from ..showing import answers_rightly, tells_usage
 from ..verdicts import Report, Violation
 from .moves import Moved
 from .outcome import ClauseOutcome, Outcome
@@ -31,11 +33,10 @@ def outcomes(
         judgement: the judgement of the patched code, ``patched`` its report.
         more: violations of the patched code, right in the base, that comparing the two found.
     """
-    base_host, patched_host = hosts
     before, after = _violated(base), _violated(patched)
     broken = {each.clause: each for each in reversed(more)}
     for violation in reversed(patched.violations):
-        if _is_worse(base_host, violation, judgement, before):
+        if _is_worse(hosts[0], violation, judgement, before):
             broken[violation.clause] = violation
     left = {clause for move in moved.moves for clause in move.instead_of}
     judged = {each.clause for each in patched.clauses if each.status != "not judged"}
@@ -52,7 +53,7 @@ def outcomes(
         elif clause in before:
             if clause in after or clause in broken:
                 outcome = "still violated"
-            elif _is_mended(patched_host, clause, base, judgement, moved, any_broken=bool(broken)):
+            elif _is_mended(hosts, clause, base, moved, any_broken=bool(broken)):
                 outcome = "fixed"
             else:
                 outcome = "not judged"
@@ -94,20 +95,31 @@ def _findings(report: Report, clause: str) -> tuple[str, ...]:
 
 
 def _is_mended(
-    host: Host, clause: str, base: Report, judgement: Judgement, moved: Moved, *, any_broken: bool
+    hosts: tuple[Host, Host], clause: str, base: Report, moved: Moved, *, any_broken: bool
 ) -> bool:
     """Whether what showed a violation in the base is now answered rightly to its end.
 
-    It may also just hide behind something that was broken.
+    It may also just hide: behind something that was broken, or because the worker no longer says what it holds.
     """
     if CLAUSES[clause].level == "SHOULD":
         return not any_broken
+    base_host, host = hosts
     known = set(_findings(base, clause))
     findings = [each for each in findings_under(base.profile) if each.id in known]
-    if any(not answers_rightly(each, judgement.target, host, moved.rules) for each in findings):
+    if any(not answers_rightly(each, host, moved.rules) for each in findings):
         return False
     scenarios = [each.scenario for each in base.violations if each.clause == clause]
-    return all(play(host, each, moved.rules)[1] is None for each in scenarios)
+    if any(play(host, each, moved.rules)[1] is not None for each in scenarios):
+        return False
+    scenarios += [each.scenario for each in findings]
+    return tells_usage(host, moved.rules) or not any(
+        _shows_in_usage(base_host, each, moved.rules) for each in scenarios
+    )
+
+
+def _shows_in_usage(host: Host, scenario: Scenario, rules: Profile) -> bool:
+    _, failure = play(host, scenario, rules)
+    return failure is not None and failure.in_usage
 
 
 def _is_worse(base_host: Host, violation: Violation, judgement: Judgement, before: set[str]) -> bool:

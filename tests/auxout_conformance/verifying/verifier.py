@@ -13,6 +13,7 @@ from auxout_spec.profiles import PROFILES
 from ..hosts import Crashed, DoesNotLoad, Host, Hung, TargetBroken, open_host
 from ..known import findings_of, findings_under
 from ..runner import Judgement
+from ..showing import tells_usage
 from ..targets import Target, TargetError, patched, resolve
 from ..verdicts import Progress, Report, Suite
 from . import comparing, differential, moves, signatures
@@ -127,12 +128,12 @@ class _Verifying:
         hosts = [_open_base(self.base.target)]
         try:
             hosts.append(open_host(self.target))
-            self._note_not_judged(hosts[1])
+            self._note_not_judged(*hosts)
             moved = moves.look_for_moves(hosts[0], hosts[1], self.rules)
-            base = self._judged_base()
+            base = self._judged_base(hosts[0])
             if base.verdict.exit_code == 3:
                 return self._ended(Result.BASE_BROKEN, base.reason)
-            judgement = self._judgement(self.target, moved)
+            judgement = self._judgement(self.target, hosts[1], moved)
             report = judgement.run()
             self.done = replace(self.done, base=base, patched=report, moves=moved.moves)
             if judgement.broken is not None:
@@ -173,12 +174,12 @@ class _Verifying:
         broken = any(each.outcome == "broken" for each in outcomes)
         return self._ended(Result.BROKEN if broken else Result.CLEAN, "")
 
-    def _judged_base(self) -> Report:
+    def _judged_base(self, host: Host) -> Report:
         if self.base.report is None:
-            self.base.report = self._judgement(self.base.target, None).run()
+            self.base.report = self._judgement(self.base.target, host, None).run()
         return self.base.report
 
-    def _judgement(self, target: Target, moved: moves.Moved | None) -> Judgement:
+    def _judgement(self, target: Target, host: Host, moved: moves.Moved | None) -> Judgement:
         """A judgement under the base's rules, with those of its known findings that the target shows."""
         findings = findings_of(self.base.target.release) or findings_under(self.rules.name)
         return Judgement(
@@ -188,14 +189,21 @@ class _Verifying:
             findings,
             settled=False,
             rules=moved.rules if moved else self.rules,
+            host=host,
             progress=self._progress,
         )
 
-    def _note_not_judged(self, host: Host) -> None:
+    def _note_not_judged(self, base: Host, host: Host) -> None:
         left = [name for name in self._files if name in WORKER_FILES]
         if left and not host.offer.worker:
-            note = f"changed, but not judged, because the worker cannot be loaded here: {', '.join(left)}"
-            self.done = replace(self.done, notes=(*self.done.notes, note))
+            self._note(
+                f"changed, but not judged, because the worker cannot be loaded here: {', '.join(left)}"
+            )
+        elif tells_usage(base, self.rules) and not tells_usage(host, self.rules):
+            self._note("the changed worker does not say what it holds, so it was judged by its answers alone")
+
+    def _note(self, note: str) -> None:
+        self.done = replace(self.done, notes=(*self.done.notes, note))
 
     def _broke(self, error: TargetBroken) -> Verification:
         result = next(result for kind, result in _RESULTS if isinstance(error, kind))
