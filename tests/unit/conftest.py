@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from auxout_conformance import cli, commands, replaying
+from auxout_conformance import cli, commands, replaying, runner
 from auxout_conformance.hosts import TargetBroken
+from auxout_conformance.targets import wheels
 from auxout_conformance.verdicts import ClauseResult, Progress, Report, Verdict, Violation
+from auxout_conformance.verifying import differential
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.engine import Abort, Add, Launch
 from auxout_spec.scenario import Scenario
+
+REFERENCE = Path(__file__).parents[2] / "reference" / "auxout_reference"
 
 
 class Ran(NamedTuple):
@@ -99,3 +105,19 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> FakeRunner:
     for module in (commands, replaying):
         monkeypatch.setattr(module, "runner", fake)
     return fake
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree whose connector is the reference."""
+    root = tmp_path / "vllm-tree"
+    shutil.copytree(REFERENCE, root / wheels.FOLDER, ignore=shutil.ignore_patterns("__pycache__"))
+    return root
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few random scenarios, and no self-check: both have tests of their own."""
+    monkeypatch.setitem(runner.EXAMPLES, "smoke", 5)
+    monkeypatch.setitem(differential.EXAMPLES, "smoke", 5)
+    monkeypatch.setattr(runner.selfcheck, "check_all", lambda on_case: [])

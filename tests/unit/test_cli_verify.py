@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,31 +15,16 @@ from typing import Any
 
 import pytest
 
-from auxout_conformance import commands, runner
+from auxout_conformance import commands
+from auxout_conformance.known_bad import reference_source
 from auxout_conformance.targets import wheels
-from auxout_conformance.verifying import differential
 from auxout_conformance.verifying.outcome import ClauseOutcome, Result, Verification
 
-REFERENCE = Path(__file__).parents[2] / "reference" / "auxout_reference"
+pytestmark = pytest.mark.usefixtures("quick")
+
 NAME = f"{wheels.FOLDER}/connector.py"
-LAST = (REFERENCE / "connector.py").read_text().splitlines()
+LAST = reference_source().splitlines()
 WHO = ("-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few random scenarios, and no self-check: both have tests of their own."""
-    monkeypatch.setitem(runner.EXAMPLES, "smoke", 3)
-    monkeypatch.setitem(differential.EXAMPLES, "smoke", 3)
-    monkeypatch.setattr(runner.selfcheck, "check_all", lambda on_case: [])
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A source tree whose connector is the reference."""
-    root = tmp_path / "tree"
-    shutil.copytree(REFERENCE, root / wheels.FOLDER, ignore=shutil.ignore_patterns("__pycache__"))
-    return root
 
 
 @pytest.fixture
@@ -162,57 +148,74 @@ FULL = """
 import resource, signal, sys
 from auxout_conformance import cli
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
 sys.exit(cli.main(sys.argv[1:]))
 """
 
 
+def run_full(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command when no file may grow beyond two kilobytes, which is what a full disk looks like to a writer."""
+    return subprocess.run(
+        [sys.executable, "-B", "-c", FULL, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+    )
+
+
 def test_a_full_disk(tree: Path, tmp_path: Path) -> None:
-    """No file may grow beyond a kilobyte, which is what a full disk looks like to a writer."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     diff = tmp_path / "some.diff"
     diff.write_text(appended("x = 1"))
-    environment = {**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [
-        sys.executable,
-        "-B",
-        "-c",
-        FULL,
-        "verify",
-        str(diff),
-        "--base",
-        str(tree),
-        "--profile",
-        "0.32",
-    ]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    ran = run_full("verify", diff, "--base", tree, "--profile", "0.32", TMPDIR=str(scratch))
     assert ran.returncode == 2
     (sentence,) = ran.stderr.splitlines()
     assert sentence == f"auxout: cannot copy {tree / wheels.FOLDER}: file too large"
     assert list(scratch.iterdir()) == []
 
 
-def test_a_full_disk_in_the_cache(tmp_path: Path) -> None:
-    (tmp_path / "cache").mkdir()
-    environment = {
-        **os.environ,
-        "AUXOUT_CACHE": str(tmp_path / "cache" / "full"),
-        "PYTHONPATH": os.pathsep.join(sys.path),
+def released(folder: Path, compression: int) -> None:
+    """A wheel as pip would find it; its connector is larger than what fits on the disk."""
+    info = "vllm-0.31.0.dist-info"
+    files = {
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: vllm\nVersion: 0.31.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": "",
+        NAME: "x = 1\n" * 1000,
     }
-    (tmp_path / "cache").chmod(0o555)
-    (tmp_path / "cache" / "full").write_text("a file, not a folder")
-    command = [
-        sys.executable,
-        "-B",
-        "-m",
-        "auxout_conformance.cli",
-        "verify",
-        "x.diff",
-        "--base",
-        "vllm==0.31.0",
-    ]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "vllm-0.31.0-py3-none-any.whl", "w", compression) as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+
+
+@pytest.mark.parametrize(
+    ("compression", "why"),
+    [
+        (zipfile.ZIP_STORED, "pip could not download vllm==0.31.0: "),
+        (zipfile.ZIP_DEFLATED, "cannot keep vllm==0.31.0 in {cache}: "),
+    ],
+    ids=["while-pip-fetches", "while-it-is-unpacked"],
+)
+def test_a_full_disk_in_the_cache(tmp_path: Path, compression: int, why: str) -> None:
+    cache, links, scratch = (tmp_path / name for name in ("cache", "links", "scratch"))
+    scratch.mkdir()
+    released(links, compression)
+    environment = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(links), "PIP_CONFIG_FILE": os.devnull}
+    environment |= {"AUXOUT_CACHE": str(cache), "TMPDIR": str(scratch)}
+    ran = run_full("verify", "x.diff", "--base", "vllm==0.31.0", **environment)
+    assert ran.returncode == 2
+    (sentence,) = ran.stderr.splitlines()
+    assert sentence.startswith("auxout: " + why.format(cache=cache))
+    assert "File too large" in sentence
+    assert list(cache.iterdir()) == list(scratch.iterdir()) == []
+
+
+def test_a_cache_that_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file, not a folder")
+    ran = run_full("verify", "x.diff", "--base", "vllm==0.31.0", AUXOUT_CACHE=str(tmp_path / "cache"))
     assert ran.returncode == 2
     (sentence,) = ran.stderr.splitlines()
     assert "cannot keep vllm==0.31.0 in" in sentence

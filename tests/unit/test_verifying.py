@@ -15,11 +15,13 @@ import jsonschema
 import pytest
 
 from auxout_conformance import expect, hosts, report, runner, verifying
+from auxout_conformance.known_bad import reference_source
 from auxout_conformance.targets import PatchError, TargetError, wheels
-from auxout_conformance.verifying import Result, Verification, differential, signatures, verifier
+from auxout_conformance.verifying import Result, Verification, signatures, verifier
 from auxout_conformance.verifying.outcome import Outcome
 
-REFERENCE = Path(__file__).parents[2] / "reference" / "auxout_reference"
+pytestmark = pytest.mark.usefixtures("quick")
+
 NAME = f"{wheels.FOLDER}/connector.py"
 PARAMETERS = {
     "__init__": 'self, *, profile: str = "0.32"',
@@ -44,22 +46,6 @@ def overridden(text: str, **methods: str) -> str:
 def judged() -> dict[str, verifying.Base]:
     """The plain tree's judgement, made by the first test that needs it."""
     return {}
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few random scenarios, and no self-check: both have tests of their own."""
-    monkeypatch.setitem(runner.EXAMPLES, "smoke", 5)
-    monkeypatch.setitem(differential.EXAMPLES, "smoke", 5)
-    monkeypatch.setattr(runner.selfcheck, "check_all", lambda on_case: [])
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A source tree whose connector is the reference."""
-    root = tmp_path / "vllm-tree"
-    shutil.copytree(REFERENCE, root / wheels.FOLDER, ignore=shutil.ignore_patterns("__pycache__"))
-    return root
 
 
 Verify = Callable[..., Verification]
@@ -143,7 +129,7 @@ def test_the_replay_command_of_a_diff_works(tree: Path, tmp_path: Path) -> None:
 
 def diff_with(folder: Path, **methods: str) -> Path:
     """A diff that replaces methods of the reference."""
-    text = (REFERENCE / "connector.py").read_text()
+    text = reference_source()
     new = overridden(text, **methods)
     lines = difflib.unified_diff(
         text.splitlines(keepends=True), new.splitlines(keepends=True), f"a/{NAME}", f"b/{NAME}"

@@ -80,10 +80,17 @@ def download(version: str, scratch: Path) -> Path:
     done = subprocess.run([*command, f"vllm=={version}"], capture_output=True, text=True, check=False)
     wheels = list(scratch.glob("vllm-*.whl"))
     if done.returncode or not wheels:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        why = lines[-1].removeprefix("ERROR: ") if lines else "pip printed no reason"
-        raise TargetError(f"pip could not download vllm=={version}: {why}")
+        raise TargetError(f"pip could not download vllm=={version}: {_reason(done.stderr)}")
     return wheels[0]
+
+
+def _reason(said: str) -> str:
+    """What pip says was wrong: its last error, or the last line of the traceback of one that it did not expect."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
+    if not errors:
+        return "pip printed no reason"
+    return lines[-1] if errors[-1] == "Exception:" else errors[-1]
 
 
 def _extract(wheel: Path, into: Path) -> None:
