@@ -163,6 +163,7 @@ def _init(args: argparse.Namespace, words: Sequence[str]) -> int:
         print(f"wrote {name}")
     where = "" if args.dir in (".", "./") else f"cd {args.dir} && "
     print(f"Next: fill in my_connector.py; `{where}auxout smoke my_connector:make` tells how far it is.")
+    print("A worker: my_worker.py and my_worker:make.")
     return 0
 
 

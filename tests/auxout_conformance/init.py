@@ -10,6 +10,7 @@ from .mistakes import UserMistake
 
 TEMPLATES = {
     "my_connector.py": "my_connector.py.txt",
+    "my_worker.py": "my_worker.py.txt",
     "test_conformance.py": "test_conformance.py.txt",
     ".github/workflows/conformance.yml": "conformance.yml.txt",
 }

@@ -34,7 +34,7 @@ examples
   auxout verify fix.diff --base vllm==0.32.0  what does this change break or fix?
   auxout replay found.json my_module:make  play one scenario again
   auxout clauses SCHED-TERM-2              what does this clause say?
-  auxout init .                            start an adapter of your own
+  auxout init .                            start adapters of your own
 
 {EXIT_CODES}"""
 
@@ -169,8 +169,9 @@ example
   auxout targets"""
 
 _INIT = """\
-Writes my_connector.py (a stub with every method to fill in), test_conformance.py (a pytest test) and
-.github/workflows/conformance.yml (runs both on every push). Nothing is overwritten.
+Writes my_connector.py and my_worker.py (stubs with every method to fill in, of a scheduler connector and of a
+worker), test_conformance.py (a pytest test) and .github/workflows/conformance.yml (runs all on every push).
+Nothing is overwritten.
 
 examples
   auxout init .
@@ -214,7 +215,7 @@ def build_parser() -> Parser:
     clauses.add_argument("id", nargs="?", metavar="ID", help="a clause, or the first words of a group")
     _add_profile(clauses, "only the clauses of this protocol version")
     _add(commands, "targets", "show what can be judged here", _TARGETS)
-    init = _add(commands, "init", "start an adapter, a test and a CI file of your own", _INIT)
+    init = _add(commands, "init", "start adapters, a test and a CI file of your own", _INIT)
     init.add_argument("dir", metavar="DIR", help="where to write; created if it is not there")
     completion = _add(commands, "completion", "print a script that completes the command line", _COMPLETION)
     completion.add_argument("shell", choices=("bash", "zsh"), help="for this shell")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from auxout import WorkerCore
 from auxout_conformance import cli, init
 from auxout_conformance.mistakes import UserMistake
 from auxout_spec.clauses import CLAUSES
 
-FILES = {"my_connector.py", "test_conformance.py", ".github/workflows/conformance.yml"}
+FILES = {"my_connector.py", "my_worker.py", "test_conformance.py", ".github/workflows/conformance.yml"}
 
 
 def written(folder: Path) -> set[str]:
@@ -57,17 +60,30 @@ def test_what_is_written_is_well_formed(tmp_path: Path) -> None:
         assert "\t" not in text
         assert text.endswith("\n")
         assert max(map(len, text.splitlines())) <= 110
-        for group in re.findall(r"(?:SCHED|WIRE)-[A-Z]+", text):
+        for group in re.findall(r"(?:SCHED|WIRE|WORK|STORE)-[A-Z]+", text):
             assert any(clause.startswith(group + "-") for clause in CLAUSES)
 
 
-def test_the_stub_is_judged_a_violation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("target", ["my_connector:make", "my_worker:make"])
+def test_a_stub_is_judged_a_violation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     init.start(str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["conform", "my_connector:make", "-x", "--suite", "smoke"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].startswith("my_connector:make  violation")
+    assert cli.main(["conform", target, "-x", "--suite", "smoke"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{target}  violation")
+
+
+def test_the_worker_s_stub_has_the_methods_of_a_worker(tmp_path: Path) -> None:
+    """What it takes and returns is what ours does, so that a port can be put in its place."""
+    init.start(str(tmp_path))
+    stub = runpy.run_path(str(tmp_path / "my_worker.py"))["make"]
+    for method in ("begin_step", "prepare_output", "process_output", "close"):
+        ours = inspect.signature(getattr(WorkerCore, method)).parameters
+        assert list(inspect.signature(getattr(stub, method)).parameters) == list(ours)
+    given = set(inspect.signature(stub).parameters)
+    assert given <= set(inspect.signature(WorkerCore).parameters)
+    assert given == {"block_size", "shape_per_token", "dtype", "max_objects", "max_num_seqs", "max_in_flight"}
 
 
 def test_the_test_fails_with_what_the_command_line_prints(
@@ -78,8 +94,8 @@ def test_the_test_fails_with_what_the_command_line_prints(
     module: dict[str, Any] = {}
     exec(code, module)
     monkeypatch.setitem(module, "run", judge.conforming)
-    module["test_connector_conforms"]()
+    module["test_it_conforms"]("my_connector:make")
     monkeypatch.setitem(module, "run", judge.violating)
     with pytest.raises(pytest.fail.Exception, match=r"\nauxout replay '{") as caught:
-        module["test_connector_conforms"]()
+        module["test_it_conforms"]("my_connector:make")
     assert not caught.value.pytrace
