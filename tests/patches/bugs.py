@@ -7,7 +7,7 @@ import ast
 from auxout_conformance.known_bad.edits import Replace, Rewrite
 from auxout_conformance.verifying import Result
 
-from .patch import BUILD, FINISH, PACK, RESET, TAKE, Patch, find
+from .patch import BUILD, FINISH, PACK, RESET, TAKE, Patch, connector, find
 
 
 def _drop_hash_only_updates(module: ast.Module) -> int:
@@ -46,7 +46,7 @@ def _drop_last_assert(module: ast.Module) -> int:
 
 
 def _bug(name: str, clauses: str, *edits: Replace | Rewrite) -> Patch:
-    return Patch(name, edits, Result.BROKEN, broken=tuple(clauses.split()), changes=None)
+    return Patch(name, connector(*edits), Result.BROKEN, broken=tuple(clauses.split()), changes=None)
 
 
 BUGS = (

@@ -7,10 +7,10 @@ import ast
 from auxout_conformance.known_bad.edits import Append, Replace, Rewrite
 from auxout_conformance.verifying import Result
 
-from .patch import BUILD, CONNECTOR, FINISH, ITERATE, RESET, TAKE, Patch, find
+from .patch import BUILD, CONNECTOR, FINISH, ITERATE, RESET, TAKE, Patch, connector, find
 
 
-def _explicit_refusals(module: ast.Module) -> int:
+def explicit_refusals(module: ast.Module) -> int:
     """Every assert statement becomes an if that raises."""
     count = 0
     for node in ast.walk(module):
@@ -118,11 +118,11 @@ _RESTART = (
 _ITEM_SIZE_WORDS = "unpack: a refusal is worded differently"
 
 FIXES = (
-    Patch("fix-item-size", (_POSITIVE,), fixed=("WIRE-HASH-2",), changes=(_ITEM_SIZE_WORDS,)),
-    Patch("fix-ragged-data", (_WHOLE,), fixed=("WIRE-HASH-3",)),
+    Patch("fix-item-size", connector(_POSITIVE), fixed=("WIRE-HASH-2",), changes=(_ITEM_SIZE_WORDS,)),
+    Patch("fix-ragged-data", connector(_WHOLE), fixed=("WIRE-HASH-3",)),
     Patch(
         "fix-both-wire-values",
-        (
+        connector(
             _WHOLE,
             Replace(
                 ITERATE,
@@ -133,18 +133,18 @@ FIXES = (
         fixed=("WIRE-HASH-2", "WIRE-HASH-3"),
         changes=(_ITEM_SIZE_WORDS,),
     ),
-    Patch("fix-assert-only", (Rewrite(_explicit_refusals),), fixed=("SCHED-REFUSE-6",)),
-    Patch("fix-finish-atomic", (_FINISH_ATOMIC,), fixed=("SCHED-REFUSE-4",)),
-    Patch("fix-build-atomic", (_BUILD_ATOMIC,), fixed=("SCHED-REFUSE-3",)),
-    Patch("fix-restart", _RESTART, fixed=("SCHED-RESTART-2",)),
+    Patch("fix-assert-only", connector(Rewrite(explicit_refusals)), fixed=("SCHED-REFUSE-6",)),
+    Patch("fix-finish-atomic", connector(_FINISH_ATOMIC), fixed=("SCHED-REFUSE-4",)),
+    Patch("fix-build-atomic", connector(_BUILD_ATOMIC), fixed=("SCHED-REFUSE-3",)),
+    Patch("fix-restart", connector(*_RESTART), fixed=("SCHED-RESTART-2",)),
     Patch(
         "fix-all-refusals",
-        (_FINISH_ATOMIC, _BUILD_ATOMIC, Rewrite(_explicit_refusals)),
+        connector(_FINISH_ATOMIC, _BUILD_ATOMIC, Rewrite(explicit_refusals)),
         fixed=("SCHED-REFUSE-3", "SCHED-REFUSE-4", "SCHED-REFUSE-6"),
     ),
     Patch(
         "fix-and-break",
-        (_POSITIVE, Replace(TAKE, "request.num_tokens - 1", "request.num_tokens - 2")),
+        connector(_POSITIVE, Replace(TAKE, "request.num_tokens - 1", "request.num_tokens - 2")),
         Result.BROKEN,
         broken=("SCHED-TAKE-3", "SCHED-TAKE-4", "SCHED-TAKE-7", "SCHED-TAKE-12"),
         fixed=("WIRE-HASH-2",),
@@ -153,15 +153,28 @@ FIXES = (
 )
 
 MOVES = (
-    Patch("clamp", (Rewrite(_clamped),), moved=("SCHED-EMIT-4",), releases=("0.31.0",)),
+    # Where a prompt starts beyond its end, 0.31.0 ends the engine: F31-21.
     Patch(
-        "clamp-and-fix",
-        (Rewrite(_clamped), _WHOLE),
+        "clamp",
+        connector(Rewrite(_clamped)),
         moved=("SCHED-EMIT-4",),
-        fixed=("WIRE-HASH-3",),
+        fixed=("SCHED-TAKE-2",),
         releases=("0.31.0",),
     ),
-    Patch("unclamp", (Rewrite(_not_clamped),), Result.BROKEN, broken=("SCHED-EMIT-4",), releases=("0.32.0",)),
+    Patch(
+        "clamp-and-fix",
+        connector(Rewrite(_clamped), _WHOLE),
+        moved=("SCHED-EMIT-4",),
+        fixed=("SCHED-TAKE-2", "WIRE-HASH-3"),
+        releases=("0.31.0",),
+    ),
+    Patch(
+        "unclamp",
+        connector(Rewrite(_not_clamped)),
+        Result.BROKEN,
+        broken=("SCHED-EMIT-4",),
+        releases=("0.32.0",),
+    ),
 )
 
 _SIGNATURE, _LOAD = Result.SIGNATURE, Result.DOES_NOT_LOAD
@@ -201,25 +214,25 @@ def _at_import(text: str) -> Rewrite:
 
 
 UNJUDGED = (
-    Patch("rename-parameter", (Rewrite(_renamed_parameter),), _SIGNATURE),
-    Patch("rename-reset", (Rewrite(_renamed_reset),), _SIGNATURE),
-    Patch("constructor-argument", (Rewrite(_needs_size),), _SIGNATURE),
+    Patch("rename-parameter", connector(Rewrite(_renamed_parameter)), _SIGNATURE),
+    Patch("rename-reset", connector(Rewrite(_renamed_reset)), _SIGNATURE),
+    Patch("constructor-argument", connector(Rewrite(_needs_size)), _SIGNATURE),
     Patch(
         "metadata-field-required",
-        (Append("AuxOutputConnectorMetadata", "step: int"),),
+        connector(Append("AuxOutputConnectorMetadata", "step: int")),
         _SIGNATURE,
     ),
-    Patch("import-fails", (_at_import("import vllm.no_such_module"),), _LOAD),
-    Patch("import-raises", (_at_import("raise RuntimeError('not on this machine')"),), _LOAD),
-    Patch("import-loops", (_at_import("while True: pass"),), Result.HANGS),
+    Patch("import-fails", connector(_at_import("import vllm.no_such_module")), _LOAD),
+    Patch("import-raises", connector(_at_import("raise RuntimeError('not on this machine')")), _LOAD),
+    Patch("import-loops", connector(_at_import("while True: pass")), Result.HANGS),
     Patch(
         "exits-in-a-call",
-        (Replace(RESET, "self._generation += 1", "import os; os._exit(7)"),),
+        connector(Replace(RESET, "self._generation += 1", "import os; os._exit(7)")),
         Result.KILLS,
     ),
     Patch(
         "kills-itself",
-        (Replace(TAKE, "request_id = request.request_id", "import os; os.kill(os.getpid(), 9)"),),
+        connector(Replace(TAKE, "request_id = request.request_id", "import os; os.kill(os.getpid(), 9)")),
         Result.KILLS,
     ),
 )

@@ -6,36 +6,7 @@ import ast
 
 from auxout_conformance.known_bad.edits import Append, Replace, Rewrite
 
-from .patch import BUILD, CONNECTOR, FINISH, ITERATE, PACK, RESET, TAKE, Patch, find
-
-
-def _renamed_names(module: ast.Module) -> int:
-    """A local variable of build_connector_meta gets another name."""
-    count = 0
-    for node in ast.walk(find(module, BUILD)):
-        if isinstance(node, ast.Name) and node.id == "packed":
-            node.id, count = "unsent", count + 1
-    return count
-
-
-def _renamed_state(module: ast.Module) -> int:
-    """A private attribute gets another name."""
-    count = 0
-    for node in ast.walk(module):
-        if isinstance(node, ast.Attribute) and node.attr == "_sent_hash_counts":
-            node.attr, count = "_num_hashes_sent", count + 1
-    return count
-
-
-def _renamed_helper(module: ast.Module) -> int:
-    """A private method gets another name."""
-    count = 0
-    for node in ast.walk(module):
-        if isinstance(node, ast.Attribute) and node.attr == "_pack_new_hashes":
-            node.attr, count = "_unsent_hashes", count + 1
-        elif isinstance(node, ast.FunctionDef) and node.name == "_pack_new_hashes":
-            node.name, count = "_unsent_hashes", count + 1
-    return count
+from .patch import BUILD, CONNECTOR, FINISH, ITERATE, PACK, RESET, TAKE, Patch, connector, find, renamed
 
 
 def _extracted_emit_start(module: ast.Module) -> int:
@@ -54,7 +25,7 @@ def _extracted_emit_start(module: ast.Module) -> int:
     return 0
 
 
-def _without_docstrings(module: ast.Module) -> int:
+def without_docstrings(module: ast.Module) -> int:
     """Every docstring is dropped."""
     count = 0
     for node in ast.walk(module):
@@ -98,7 +69,7 @@ def _typed(module: ast.Module) -> int:
     return count
 
 
-def _reworded(module: ast.Module) -> int:
+def reworded(module: ast.Module) -> int:
     """Refusals say something else."""
     count = 0
     for node in ast.walk(module):
@@ -117,18 +88,18 @@ def _slots(module: ast.Module) -> int:
 
 
 REFACTORINGS = (
-    Patch("rename-local", (Rewrite(_renamed_names),)),
-    Patch("rename-attribute", (Rewrite(_renamed_state),)),
-    Patch("rename-helper", (Rewrite(_renamed_helper),)),
-    Patch("extract-emit-start", (Rewrite(_extracted_emit_start),)),
-    Patch("drop-docstrings", (Rewrite(_without_docstrings),)),
-    Patch("reorder-reset", (Rewrite(_reset_reordered),)),
-    Patch("reorder-emit-start", (Rewrite(_emit_start_first),)),
-    Patch("type-hints", (Rewrite(_typed),)),
-    Patch("slots", (Rewrite(_slots),)),
+    Patch("rename-local", connector(renamed("packed", "unsent"))),
+    Patch("rename-attribute", connector(renamed("_sent_hash_counts", "_num_hashes_sent"))),
+    Patch("rename-helper", connector(renamed("_pack_new_hashes", "_unsent_hashes"))),
+    Patch("extract-emit-start", connector(Rewrite(_extracted_emit_start))),
+    Patch("drop-docstrings", connector(Rewrite(without_docstrings))),
+    Patch("reorder-reset", connector(Rewrite(_reset_reordered))),
+    Patch("reorder-emit-start", connector(Rewrite(_emit_start_first))),
+    Patch("type-hints", connector(Rewrite(_typed))),
+    Patch("slots", connector(Rewrite(_slots))),
     Patch(
         "reword-refusals",
-        (Rewrite(_reworded),),
+        connector(Rewrite(reworded)),
         changes=(
             "build_connector_meta: a refusal is worded differently",
             "request_finished: a refusal is worded differently",
@@ -137,7 +108,7 @@ REFACTORINGS = (
     ),
     Patch(
         "faster-loop",
-        (
+        connector(
             Replace(
                 BUILD,
                 "self._sent_hash_counts.items()",
@@ -147,7 +118,7 @@ REFACTORINGS = (
     ),
     Patch(
         "explicit-default",
-        (
+        connector(
             Replace(
                 BUILD,
                 "num_sent = self._sent_hash_counts.setdefault(request_id, 0)",
@@ -161,7 +132,7 @@ REFACTORINGS = (
     ),
     Patch(
         "look-before-pop",
-        (
+        connector(
             Replace(
                 FINISH,
                 "num_sent = self._sent_hash_counts.pop(request_id, None)",
@@ -175,11 +146,13 @@ REFACTORINGS = (
     ),
     Patch(
         "join-in-a-loop",
-        (Replace(PACK, "b''.join(new_hashes)", "bytes(value for one in new_hashes for value in one)"),),
+        connector(
+            Replace(PACK, "b''.join(new_hashes)", "bytes(value for one in new_hashes for value in one)")
+        ),
     ),
     Patch(
         "index-arithmetic",
-        (
+        connector(
             Replace(
                 ITERATE,
                 """
@@ -194,17 +167,18 @@ REFACTORINGS = (
     ),
     Patch(
         "copy-rows",
-        (Replace(TAKE, "request_output.rows[:local_end]", "request_output.rows[:local_end].copy()"),),
+        connector(Replace(TAKE, "request_output.rows[:local_end]", "request_output.rows[:local_end].copy()")),
         changes=("take_output: a copy of the worker's rows instead of a view of the worker's rows",),
     ),
     Patch(
         "event-list",
-        (Replace(BUILD, "tuple(self._finished_requests)", "[*self._finished_requests]"),),
+        connector(Replace(BUILD, "tuple(self._finished_requests)", "[*self._finished_requests]")),
         changes=(
             "build_connector_meta: finished_requests in a list instead of finished_requests in a tuple",
         ),
     ),
     Patch(
-        "new-method", (Append(CONNECTOR, "def num_active(self):\n    return len(self._sent_hash_counts)"),)
+        "new-method",
+        connector(Append(CONNECTOR, "def num_active(self):\n    return len(self._sent_hash_counts)")),
     ),
 )

@@ -74,11 +74,8 @@ def _find(module: ast.Module, where: str) -> Any:
 
 def _replace(module: ast.Module, edit: Replace) -> None:
     place = _find(module, edit.where)
-    old = _expression(edit.old)
-    if old is not None:
-        new = _expression(edit.new)
-        if new is None:
-            raise EditNotApplicable(f"{edit.new!r} is no expression")
+    old, new = _expression(edit.old), _expression(edit.new)
+    if old is not None and new is not None:
         swap = _SwapExpression(ast.dump(old), new)
         swap.visit(place)
         count = swap.count
