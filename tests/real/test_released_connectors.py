@@ -62,7 +62,7 @@ def test_a_known_finding_replays(finding: Finding) -> None:
         resolved = resolve(target)
         host = Child(resolved)
         try:
-            assert occurs(finding, resolved, host, judged_profile(resolved, findings_of(finding.release)))
+            assert occurs(finding, host, judged_profile(resolved, findings_of(finding.release)))
         finally:
             host.close()
         return
