@@ -36,6 +36,8 @@ _COMPONENTS = {
     "WORK": "Worker connector",
     "STORE": "Store",
     "ROW": "What the engine gets in the end",
+    "HIT": "What the engine takes up from elsewhere",
+    "CHAN": "The way between the two halves",
 }
 _TYPES = {int: "number", str: "text", bool: "true or false", dict: "request → number"}
 

@@ -2,7 +2,8 @@
 
 Refusals, cases, known findings, known-bad targets, failure messages and docs cite these ids. Ids are never
 reused. Their first part is the component: SCHED is the scheduler connector, WIRE what travels to the worker, WORK
-the worker connector, STORE its store, ROW what the engine gets in the end, CHAN the way between the two.
+the worker connector, STORE its store, ROW what the engine gets in the end, HIT what it takes up from elsewhere, CHAN
+the way between the two.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Clause(NamedTuple):
 
     @property
     def component(self) -> str:
-        """``SCHED``, ``WIRE``, ``WORK``, ``STORE``, ``ROW`` or ``CHAN``."""
+        """``SCHED``, ``WIRE``, ``WORK``, ``STORE``, ``ROW``, ``HIT`` or ``CHAN``."""
         return self.id.split("-")[0]
 
 
@@ -149,6 +150,8 @@ _CLAUSES = (
     # What the engine gets in the end.
     Clause("ROW-EXACT-1", "MUST", "A row returned for a position is of a computation of the tokens behind the request's KV there, in the same generation.", "what a trainer replays"),
     Clause("ROW-EXACT-2", "MUST", "A row returned for a position is of a computation of the request's own token prefix.", "what a trainer replays"),
+    # How a hit on KV becomes one on rows; only the explorer asks.
+    Clause("HIT-CUT-1", "SHOULD", "Of KV that is found elsewhere, the whole blocks whose rows are known are loaded; one whose rows are not known does not forfeit them.", "vLLM 0.33.0 connector, cap_external_hit"),
     # What a trace of both halves shows of the way between them.
     Clause("CHAN-META-1", "MUST", "The worker begins its steps with the metadata that the scheduler connector built, each once and in order.", f"{_ENGINE} schedule, executor message queue"),
     Clause("CHAN-OUT-1", "MUST", "The output taken for a request is what the worker returned for it in the step processed last.", f"{_ENGINE} update_from_output"),

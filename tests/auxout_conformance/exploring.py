@@ -118,7 +118,8 @@ def detail_lines(explored: Explored) -> list[str]:
     if result.broken is not None:
         lines.append(f"  {result.broken.clause}: {result.broken.message}")
     if result.trace:
-        lines.append("  as a scenario, to be played on any target by `auxout replay FILE TARGET`:")
+        known = "to be played on any target by `auxout replay FILE TARGET`"
+        lines.append(f"  as a scenario, {'of an engine of no profile' if model.gives_up_hits else known}:")
         lines += scenario.dump(as_scenario(model, result)).splitlines()
     return lines
 

@@ -33,6 +33,7 @@ FOUND = {
     "found-external-rows-0.31": ("STORE-READ-1", 3),
     "found-hash-kept-0.31": ("ROW-EXACT-2", 9),
     "found-hashes-truncated": ("WORK-KEYS-1", 5),
+    "found-hit-given-up": ("HIT-CUT-1", 6),
     "found-id-again-0.31": ("WORK-BEGIN-1", 5),
     "found-id-again": ("WORK-BEGIN-1", 5),
     "found-kept-reset": ("WORK-CAPTURE-4", 6),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from auxout_spec.engine import Add, EngineConfig, EngineState, Launch, initial, step
+from auxout_spec.engine import Add, EngineConfig, EngineState, Evict, Land, Launch, initial, step
 from auxout_spec.engine.state import Problem
-from auxout_spec.explorer.properties import broken_property
+from auxout_spec.explorer.properties import broken_hit, broken_property
 from auxout_spec.store import StoreState
 from auxout_spec.worker import Limits
 
@@ -63,3 +63,28 @@ def test_an_idle_worker_keeps_nothing() -> None:
     empty = initial()
     assert broken(empty._replace(worker=state.worker)) == "WORK-TEAR-2"
     assert broken(empty._replace(worker=state.worker, connector=empty.connector._replace(generation=1))) == ""
+
+
+@pytest.mark.parametrize(
+    ("external", "loaded", "message"),
+    [(4, 4, ""), (8, 0, "B loads 0 tokens, 6 could be"), (5, 0, "B loads 0 tokens, 4 could be"), (1, 0, "")],
+)
+def test_of_a_hit_elsewhere_the_blocks_with_known_rows_are_to_be_loaded(
+    external: int, loaded: int, message: str
+) -> None:
+    """A left the rows of three blocks, and their KV is gone."""
+    config = EngineConfig(limits=Limits(2, 9), gives_up_hits=True)
+    before = initial()
+    for event in (
+        Add("A", 7, 0, 1, text="T"),
+        Add("B", 9, 0, 1, text="T"),
+        Launch((("A", 7),)),
+        Land(),
+        Evict("*"),
+    ):
+        before, _ = step(config, before, event)
+    launch = Launch((("B", 9 - loaded),), external=(("B", external),))
+    after, _ = step(config, before, launch)
+    broken = broken_hit(config, before, launch, after)
+    assert (broken.message if broken else "") == message
+    assert broken_hit(config._replace(gives_up_hits=False), before, launch, after) is None

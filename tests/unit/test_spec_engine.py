@@ -701,7 +701,7 @@ def test_wire_values_leave_the_engine_alone() -> None:
 
 
 def test_defaults() -> None:
-    assert EngineConfig() == (PROFILES["0.32"], 2, 2, frozenset(), None)
+    assert EngineConfig() == (PROFILES["0.32"], 2, 2, frozenset(), None, False)
     assert Add("A", 1) == ("A", 1, 0, 2, "", False, 0)
     assert Loaded("A") == ("A", -1)
     assert Chunk("A", 1) == ("A", 1, 0, 2)

@@ -9,7 +9,7 @@ from ..values import BlockHash, Metadata, RequestId, Result
 from . import worker_side
 from .events import Launch
 from .guards import require
-from .options import admissible, filled_blocks, reaches_maximum, takes_drafts
+from .options import admissible, filled_blocks, num_loaded, reaches_maximum, takes_drafts
 from .rows import hit_rows, with_fresh_blocks
 from .state import (
     Activation,
@@ -126,6 +126,7 @@ def with_prefix(
         whole, "ENV-HIT-1", f"{request.request_id} can hit at most {longest} tokens", config.removed_guards
     )
     require(external >= 0, "ENV-FORM-1", "fewer than no tokens are loaded")
+    external = num_loaded(config, state, request, tokens, external)
     return request._replace(
         num_computed_tokens=tokens + external,
         num_external_tokens=external,

@@ -68,6 +68,24 @@ def takes_drafts(request: EngineRequest, num_tokens: int) -> bool:
     return num_tokens == 1 and (request.has_drafts or request.status != "running")
 
 
+def num_known_blocks(state: EngineState, request: EngineRequest) -> int:
+    """Blocks of a request, from the first on, whose rows are stored."""
+    stored = {key for key, _ in state.worker.store.objects}
+    keys = [(state.connector.generation, block_hash) for block_hash in request.block_hashes]
+    return next((number for number, key in enumerate(keys) if key not in stored), len(keys))
+
+
+def num_loaded(
+    config: EngineConfig, state: EngineState, request: EngineRequest, hit: int, external: int
+) -> int:
+    """How many of the ``external`` tokens found elsewhere, behind a prefix hit, are loaded: all, or none."""
+    if not config.gives_up_hits:
+        return external
+    whole = (hit + external) % config.block_size == 0
+    known = num_known_blocks(state, request) * config.block_size
+    return external if whole and hit + external <= known else 0
+
+
 def reaches_maximum(request: EngineRequest) -> bool:
     """Whether the steps in flight bring the request to its maximum, even if all drafts are rejected."""
     placeholders = request.num_output_placeholders

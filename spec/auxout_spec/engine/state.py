@@ -36,6 +36,8 @@ class EngineConfig(NamedTuple):
     removed_guards: frozenset[str] = frozenset()
     limits: Limits | None = None
     """Run the spec's worker and store too, with these sizes; None: assume a right worker."""
+    gives_up_hits: bool = False
+    """KV found elsewhere is not loaded at all unless the rows of all of it are known, as vLLM 0.33 has it."""
 
 
 class Problem(NamedTuple):

@@ -25,7 +25,15 @@ from ..engine import (
     Pause,
     Preempt,
 )
-from ..engine.options import admissible, launchable, most_tokens, runs_on_load, takes_drafts
+from ..engine.options import (
+    admissible,
+    launchable,
+    most_tokens,
+    num_known_blocks,
+    num_loaded,
+    runs_on_load,
+    takes_drafts,
+)
 from ..engine.state import Entry, longest_hit
 from ..values import RequestId
 from .model import Left, Menu, Model
@@ -209,9 +217,11 @@ def _prefixes(model: Model, engine: EngineState, request: EngineRequest) -> Iter
     if model.menu.skips_hits and uncut != whole:
         yield 0, 0, uncut
     if not model.menu.waits_for_loads and (admissible(request) or "ENV-LOAD-1" in model.removed_guards):
-        yield from (
-            (-1, count, whole - count) for count in _external(model, engine, request) if count < whole
-        )
+        for count in _external(model, engine, request):
+            hit = request.num_uncomputed_tokens - whole
+            loaded = num_loaded(model.config, engine, request, hit, count)
+            if count < whole:
+                yield -1, count, whole - loaded
     if admissible(request) and "ENV-HIT-1" in model.removed_guards:
         yield from ((hit, 0, uncut - hit) for hit in range(1, uncut))
 
@@ -226,11 +236,9 @@ def _external(model: Model, engine: EngineState, request: EngineRequest) -> Iter
         if admissible(request)
         else request.num_computed_tokens
     )
-    known = {key for key, _ in engine.worker.store.objects}
+    known = num_known_blocks(engine, request)
     for end in model.menu.external:
-        hashes = request.block_hashes[: end // size]
-        stored = all((engine.connector.generation, block_hash) in known for block_hash in hashes)
-        if hit < end <= request.num_tokens and (stored or not model.menu.known_rows):
+        if hit < end <= request.num_tokens and (end // size <= known or not model.menu.known_rows):
             yield end - hit
 
 

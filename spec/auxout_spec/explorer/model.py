@@ -83,6 +83,8 @@ class ModelFields(NamedTuple):
     nightly: bool = False
     """Too large for every change."""
     removed_guards: frozenset[str] = frozenset()
+    gives_up_hits: bool = False
+    """KV found elsewhere is loaded whole or not at all (``EngineConfig``)."""
 
 
 class Model(ModelFields):
@@ -92,7 +94,14 @@ class Model(ModelFields):
     def config(self) -> EngineConfig:
         """The engine with its worker and store."""
         limits = Limits(self.block_size, self.capacity)
-        return EngineConfig(PROFILES[self.profile], self.block_size, self.depth, self.removed_guards, limits)
+        return EngineConfig(
+            PROFILES[self.profile],
+            self.block_size,
+            self.depth,
+            self.removed_guards,
+            limits,
+            self.gives_up_hits,
+        )
 
     @cached_property
     def ids(self) -> tuple[RequestId, ...]:

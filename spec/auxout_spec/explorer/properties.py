@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..calls import Exchange, TakeOutput
-from ..engine import EngineConfig, EngineState
+from ..engine import EngineConfig, EngineState, Event, Launch
+from ..engine.options import num_known_blocks
+from ..engine.state import longest_hit
 from ..values import Rows
 
 
@@ -45,6 +47,22 @@ def broken_cover(config: EngineConfig, before: EngineState, exchanges: tuple[Exc
         due = list(range(start, call.request.num_tokens - 1))
         if not request.session and positions != due:
             return Broken("WORK-EMIT-1", f"{request.request_id} got rows {positions}, due were {due}")
+    return None
+
+
+def broken_hit(config: EngineConfig, before: EngineState, event: Event, after: EngineState) -> Broken | None:
+    """Of KV found elsewhere, the whole blocks whose rows are known are loaded (HIT-CUT-1)."""
+    if not config.gives_up_hits or not isinstance(event, Launch) or not event.external:
+        return None
+    loaded = {entry.request_id: entry.num_external_tokens for entry in after.in_flight[-1].entries}
+    for name, external in event.external:
+        request = before.request(name)
+        assert request is not None  # it was scheduled
+        hit = longest_hit(request, before.resident_hashes, config.block_size)
+        known = num_known_blocks(before, request)
+        usable = min((hit + external) // config.block_size, known) * config.block_size - hit
+        if loaded[name] < usable:
+            return Broken("HIT-CUT-1", f"{name} loads {loaded[name]} tokens, {usable} could be")
     return None
 
 

@@ -13,7 +13,7 @@ from ..values import Refusal
 from .canonical import canonical
 from .choices import Choice, Options, choices, event_of, options_of
 from .model import Left, Model, whole_menu
-from .properties import Broken, broken_cover, broken_property
+from .properties import Broken, broken_cover, broken_hit, broken_property
 from .witnesses import witnessed
 
 
@@ -129,6 +129,7 @@ def take(
     refused = next((e.result for e in exchanges if isinstance(e.result, Refusal)), None)
     broken = Broken(refused.clause, refused.message) if refused else broken_property(model.config, after)
     broken = broken or broken_cover(model.config, engine, exchanges)
+    broken = broken or broken_hit(model.config, engine, event, after)
     return after, broken, witnessed(event, engine, after, exchanges, met)
 
 
