@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import connection
 from typing import Any, NamedTuple
 
 from auxout_spec import scenario
@@ -179,6 +181,15 @@ def _start(told: Any) -> None:
     """Runs first in each process."""
     global _told  # noqa: PLW0603
     _told = told
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended, by whatever signal: the rest of a search would be for nobody."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # we were started by it
+    connection.wait([parent.sentinel])
+    os._exit(1)
 
 
 def _explore(name: str, max_states: int) -> Result:

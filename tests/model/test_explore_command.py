@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -58,6 +60,17 @@ def test_a_model_that_is_cut_short_is_no_pass(capsys: pytest.CaptureFixture[str]
     captured = capsys.readouterr()
     assert "CUT, not as expected" in captured.out
     assert "id-again: exploring" in captured.err
+
+
+def test_processes_end_with_their_parent() -> None:
+    command = [sys.executable, "-m", "auxout_conformance.cli", "explore", "nightly-three", "--jobs", "1"]
+    explorer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with explorer:
+        assert explorer.stderr is not None
+        assert b"nightly-three: exploring" in explorer.stderr.read(len("nightly-three: exploring"))
+        explorer.kill()
+        # Each process has the other end of the pipe, so this returns when the last of them has ended.
+        explorer.communicate(timeout=30)
 
 
 def test_mistakes_are_told_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

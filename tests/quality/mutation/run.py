@@ -38,29 +38,29 @@ FAILED = 100
 MODELS = "model/test_small_models.py"
 """The explorer as a judge: a few models whose numbers must not change."""
 _CONNECTOR = ("unit/test_spec_scheduler.py", "differential/test_spec_and_reference.py")
-_ENGINE = (MODELS, "unit/test_spec_engine.py")
-_WORKER = (MODELS, "unit/test_spec_worker.py", "unit/test_spec_store.py", "unit/test_spec_system.py")
+_ENGINE = ("unit/test_spec_engine.py", MODELS)
+_WORKER = ("unit/test_spec_worker.py", "unit/test_spec_store.py", "unit/test_spec_system.py", MODELS)
 TESTS: dict[str, tuple[str, ...]] = {
-    "kernel": (MODELS, *_CONNECTOR),
-    "scheduler": (MODELS, *_CONNECTOR),
+    "kernel": (*_CONNECTOR, MODELS),
+    "scheduler": (*_CONNECTOR, MODELS),
     "wire": _CONNECTOR,
     "calls": _CONNECTOR,
     "worker": _WORKER,
     "store": _WORKER,
-    "engine.worker_side": (*_WORKER, "unit/test_spec_engine.py"),
-    "engine.rows": (*_ENGINE, "unit/test_spec_rows.py", "unit/test_spec_system.py"),
+    "engine.worker_side": ("unit/test_spec_engine.py", *_WORKER),
+    "engine.rows": ("unit/test_spec_rows.py", "unit/test_spec_system.py", *_ENGINE),
     "engine.state": _ENGINE,
     "engine.guards": _ENGINE,
     "engine.arrival": _ENGINE,
     "engine.admission": _ENGINE,
     "engine.landing": _ENGINE,
-    "engine.loading": (*_ENGINE, "unit/test_spec_system.py"),
+    "engine.loading": ("unit/test_spec_system.py", *_ENGINE),
     "engine.reset": _ENGINE,
     "engine.step": _ENGINE,
-    "engine.tampering": _ENGINE[1:],
+    "engine.tampering": _ENGINE[:1],
     "engine.options": _ENGINE,
 }
-"""Module of the spec -> what judges its mutants, in this order until one notices."""
+"""Module of the spec -> what judges its mutants, in this order until one notices: what is quick comes first."""
 JUDGES = ("models", "tests", "both")
 
 
