@@ -9,7 +9,14 @@ from ..values import BlockHash, Metadata, RequestId, Result
 from . import worker_side
 from .events import Launch
 from .guards import require
-from .options import admissible, filled_blocks, num_loaded, reaches_maximum, takes_drafts
+from .options import (
+    admissible,
+    awaits_output,
+    filled_blocks,
+    num_loaded,
+    reaches_maximum,
+    takes_drafts,
+)
 from .rows import hit_rows, with_fresh_blocks
 from .state import (
     Activation,
@@ -36,7 +43,7 @@ def launch(
         request = _admitted(config, state, request, hits.get(name), external.get(name, 0), filled)
         _check_tokens(config, request, num_tokens, drafts.get(name, 0))
         state = state.with_request(request._replace(status="running"))
-        num_left = max(request.num_uncomputed_tokens - num_tokens, 0)
+        num_left = request.num_uncomputed_tokens - num_tokens
         filled = filled.union(filled_blocks(config, request, num_left))
     views = tuple(tampered_view(state, view(request)) for request in state.requests)
     metadata = call(BuildConnectorMeta(event.tokens, views))
@@ -73,8 +80,7 @@ def schedulable(config: EngineConfig, state: EngineState, request_id: RequestId)
     removed = config.removed_guards
     waits = request.status == "waiting_for_chunk"
     require(not waits, "ENV-LAUNCH-5", f"{request_id} waits for its next chunk", removed)
-    stale = request.num_stale_output_tokens > 0 and not request.drop_stale_output
-    drained = request.status == "running" or not stale
+    drained = not awaits_output(request)
     require(drained, "ENV-RESUME-1", f"{request_id} has deliverable output in flight", removed)
     require(request_id not in state.preempted, "ENV-RESUME-2", f"{request_id} was just preempted", removed)
     require(request.status != "lost", "ENV-LAUNCH-5", f"{request_id} is in no queue")

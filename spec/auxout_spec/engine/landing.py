@@ -129,7 +129,7 @@ def _deliver(
     request = state.request(entry.request_id)
     assert request is not None  # the caller has it
     request, stopped = _settle(config, request, entry, stale, tokens, stop)
-    if config.depth > 1 and not stale and entry.activation == request.activation:
+    if config.depth > 1 and entry.activation == request.activation:
         # Asynchronous scheduling names a block as soon as its tokens settle, synchronous with the next step.
         computed = request.num_computed_tokens - request.num_output_placeholders
         state = with_fresh_blocks(state, request, computed, (), config.block_size)

@@ -44,7 +44,7 @@ def filled_blocks(config: EngineConfig, request: EngineRequest, num_left: int) -
     """Hashes of the blocks that are full once all tokens of a request but the last few are computed.
 
     Args:
-        num_left: tokens that a step leaves uncomputed.
+        num_left: tokens that a step leaves uncomputed; below 0 for drafts.
     """
     computed = request.num_tokens + request.num_output_placeholders - num_left
     full = kernel.num_full_blocks(min(computed, request.num_tokens), config.block_size)
@@ -54,6 +54,11 @@ def filled_blocks(config: EngineConfig, request: EngineRequest, num_left: int) -
 def admissible(request: EngineRequest) -> bool:
     """Whether the request has no KV yet, so that it is admitted with that of a prefix."""
     return request.status != "running" and not request.holds_kv
+
+
+def awaits_output(request: EngineRequest) -> bool:
+    """Whether output from before the request was preempted is still in flight, to be delivered when it lands."""
+    return request.num_stale_output_tokens > 0 and not request.drop_stale_output
 
 
 def takes_drafts(request: EngineRequest, num_tokens: int) -> bool:
@@ -96,22 +101,20 @@ def reaches_maximum(request: EngineRequest) -> bool:
 def runs_on_load(state: EngineState, entry: Entry) -> bool:
     """Whether KV was loaded with this part of a step, and its request still runs on it."""
     request = state.request(entry.request_id)
-    if request is None or request.status != "running":
-        return False
-    return entry.num_external_tokens > 0 and request.activation == entry.activation
+    runs = request is not None and request.activation == entry.activation
+    return runs and entry.num_external_tokens > 0
 
 
 def _may_run(state: EngineState, request: EngineRequest, removed: frozenset[str]) -> bool:
     if request.status == "waiting_for_chunk":
-        return "ENV-LAUNCH-5" in removed and request.num_uncomputed_tokens > 0
+        return "ENV-LAUNCH-5" in removed
     if request.status == "lost":
         return False
     if request.status == "waiting_for_kv" and "ENV-LAUNCH-6" not in removed:
         return False
     if request.request_id in state.preempted and "ENV-RESUME-2" not in removed:
         return False
-    stale = request.num_stale_output_tokens > 0 and not request.drop_stale_output
-    if stale and request.status != "running" and "ENV-RESUME-1" not in removed:
+    if awaits_output(request) and "ENV-RESUME-1" not in removed:
         return False
     enough = reaches_maximum(request) and "ENV-LAUNCH-3" not in removed
     return not enough and request.num_uncomputed_tokens > 0

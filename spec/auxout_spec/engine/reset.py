@@ -61,7 +61,7 @@ def _held(config: EngineConfig, state: EngineState) -> set[BlockHash]:
     """Names of the blocks that requests have filled and keep; a copy that another one left may go any time before."""
     held: set[BlockHash] = set()
     for request in state.requests:
-        settled = max(request.num_computed_tokens - request.num_output_placeholders, 0)
+        settled = request.num_computed_tokens - request.num_output_placeholders
         held.update(request.block_hashes[: kernel.num_full_blocks(settled, config.block_size)])
     return held
 
