@@ -111,6 +111,26 @@ def replay(
     return violation_of(resolved, failure, scenario, "replay", None, flags, clause)
 
 
+def known_in(
+    scenario: Scenario, target: str, profile: str | None = None, *, optimized: bool = False, patch: str = ""
+) -> tuple[Finding, ...]:
+    """The known findings without which a target's answers in a scenario are wrong, and no more than those.
+
+    Args and raises: as for ``replay``.
+    """
+    resolved = _resolved(target, profile or scenario.profile or None, patch)
+    host = Child(resolved, optimized=True) if optimized else open_host(resolved)
+    try:
+        needed = _accepted(resolved, host)
+        for finding in needed:
+            fewer = tuple(other for other in needed if other != finding)
+            if play(host, scenario, judged_profile(resolved, fewer))[1] is None:
+                needed = fewer
+        return needed
+    finally:
+        host.close()
+
+
 def _resolved(target: str, profile: str | None, patch: str) -> Target:
     resolved = resolve(target, profile)
     return patched(resolved, patch) if patch else resolved

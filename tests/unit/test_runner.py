@@ -502,3 +502,18 @@ def test_replay_is_under_the_scenario_s_profile_unless_told() -> None:
 def test_replay_of_something_impossible() -> None:
     with pytest.raises(Impossible):
         runner.replay(Scenario((Land(),)), "reference")
+
+
+def test_all_known_findings_of_a_scenario_are_named(own: Callable[..., str]) -> None:
+    name = own(
+        "    pass\n"
+        "class PackedBlockHashes(PackedBlockHashes):\n"
+        "    def __iter__(self):\n"
+        "        for start in range(0, len(self.data), self.item_size):\n"
+        "            yield self.data[start : start + self.item_size]\n"
+    )
+    empty, short = (FINDINGS[identifier].scenario.events for identifier in ("F32-6", "F32-7"))
+    both = Scenario((*empty, *short), profile="0.32")
+    assert [finding.id for finding in runner.known_in(both, name)] == ["F32-6", "F32-7"]
+    assert [finding.id for finding in runner.known_in(Scenario(short, profile="0.32"), name)] == ["F32-7"]
+    assert runner.known_in(both, "reference") == ()
