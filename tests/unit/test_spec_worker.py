@@ -298,3 +298,52 @@ def test_of_two_requests_that_fill_a_block_in_one_step_one_is_stored(
     parts = (Part("A", 0, rows("A0", "A1"), 1, 0), Part("B", 0, rows("B0", "B1"), 1, 0))
     state, _ = land(state, *parts, limits=limits)
     assert dict(state.store.objects) == {(0, H[0]): rows(f"{kept}0", f"{kept}1")}
+
+
+def test_nobody_unknown_is_in_a_batch() -> None:
+    before = begin(INITIAL, meta({"A": 0}))
+    refusal = Refusal("WORK-STEP-2", "B is in the batch, but no step began with it")
+    assert worker.prepare_output(before, ("A", "B")) == (before, refusal)
+
+
+def test_only_the_oldest_step_is_processed() -> None:
+    before = launch(launch(INITIAL, meta({"A": 0})), meta({"A": 0}))
+    part = Part("A", 0, rows("A0"), 1, 0)
+    refusal = Refusal("WORK-STEP-1", "the step of A is not the oldest in flight")
+    assert worker.process_output(LIMITS, before, (part,), step=1) == (before, refusal)
+    landed, _ = land(before, part)
+    assert landed.in_flight == (("A",),)
+
+
+def test_a_step_is_processed_with_all_of_its_requests_and_no_other() -> None:
+    idle, busy = prefilled(), launch(INITIAL, meta({"A": 0, "B": 0}))
+    a, b, c = (Part(name, 0, rows(f"{name}0"), 1, 0) for name in "ABC")
+    for before, parts in ((idle, (a,)), (busy, (a,)), (busy, (c, b, a))):
+        names = ", ".join(sorted(part.request_id for part in parts))
+        refusal = Refusal("WORK-STEP-1", f"the step of {names} is not the oldest in flight")
+        assert worker.process_output(LIMITS, before, parts) == (before, refusal)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name"),
+    [
+        (meta(hashes={"B": (H[1],)}), "B"),
+        (meta(finished=("B",)), "B"),
+        (meta({"B": 0}, finished=("A",), generation=1), "A"),
+    ],
+    ids=["hashes", "an end", "an end of the generation before"],
+)
+def test_metadata_of_nobody_is_refused(metadata: Metadata, name: str) -> None:
+    before = prefilled()
+    refusal = Refusal("WORK-BEGIN-5", f"{name} gets hashes or ends, but no step began with it")
+    assert worker.begin_step(LIMITS, before, metadata) == (before, refusal)
+
+
+@pytest.mark.parametrize(("names", "rejected"), [(("A0",), 2), (("A0",), -1), ((), 0)])
+def test_no_more_rows_are_rejected_than_there_are(names: tuple[str, ...], rejected: int) -> None:
+    before = launch(INITIAL, meta({"A": 0}))
+    refusal = Refusal("WORK-CAPTURE-5", f"A: {rejected} of {len(names)} rows are rejected")
+    assert worker.process_output(LIMITS, before, (Part("A", 0, rows(*names), 1, rejected),)) == (
+        before,
+        refusal,
+    )
