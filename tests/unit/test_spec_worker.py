@@ -347,3 +347,9 @@ def test_no_more_rows_are_rejected_than_there_are(names: tuple[str, ...], reject
         before,
         refusal,
     )
+
+
+def test_all_rows_of_a_step_may_be_rejected() -> None:
+    state, outputs = land(launch(INITIAL, meta({"A": 0})), Part("A", 0, rows("A0"), 0, 1))
+    assert outputs == ()
+    assert (request(state).capture_cursor, request(state).scheduled_cursor) == (0, 1)

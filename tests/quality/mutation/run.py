@@ -40,6 +40,7 @@ MODELS = "model/test_small_models.py"
 _CONNECTOR = ("unit/test_spec_scheduler.py", "differential/test_spec_and_reference.py")
 _STEPS = tuple(f"unit/test_spec_{of}.py" for of in ("admission", "arrival", "landing", "engine"))
 _PARTS = ("unit/test_spec_worker.py", "unit/test_spec_store.py", "unit/test_spec_system.py")
+_SIDE = ("unit/test_spec_worker_side.py",)
 _ENGINE = (*_STEPS, MODELS)
 _GUARDED = (*_ENGINE, "model/test_guards.py")
 TESTS: dict[str, tuple[str, ...]] = {
@@ -49,7 +50,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "calls": _CONNECTOR,
     "worker": (*_PARTS, MODELS),
     "store": (*_PARTS, MODELS),
-    "engine.worker_side": (*_STEPS, *_PARTS, MODELS),
+    "engine.worker_side": (*_SIDE, *_STEPS, *_PARTS, MODELS),
     "engine.rows": ("unit/test_spec_rows.py", "unit/test_spec_system.py", *_ENGINE),
     "engine.state": _ENGINE,
     "engine.guards": _ENGINE,
@@ -59,7 +60,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "engine.loading": ("unit/test_spec_system.py", *_ENGINE),
     "engine.reset": _ENGINE,
     "engine.step": _ENGINE,
-    "engine.tampering": _STEPS,
+    "engine.tampering": (*_STEPS, *_SIDE),
     "engine.options": _GUARDED,
 }
 """Module of the spec -> what judges its mutants, in this order until one notices: what is quick comes first."""
