@@ -104,7 +104,7 @@ WORKER_BUGS = (
     # A step begins.
     _worker(
         "worker-both-accepted",
-        "WORK-BEGIN-1",
+        "WORK-BEGIN-1 WORK-REFUSE-1",
         Replace(BEGIN, "not metadata.requests.keys() & metadata.finished_requests", "True"),
     ),
     _worker(
@@ -129,17 +129,17 @@ WORKER_BUGS = (
     ),
     _worker(
         "worker-keys-in-front",
-        "WORK-KEYS-1",
+        "WORK-PUBLISH-1 WORK-KEYS-1",
         Replace(BEGIN, "state.aux_output_keys.extend(keys)", "state.aux_output_keys[:0] = keys"),
     ),
     _worker(
         "worker-one-namespace",
-        "STORE-READ-2 STORE-PUT-1 WORK-PUBLISH-1",
+        "WORK-PUBLISH-1 STORE-READ-2 STORE-PUT-1",
         Replace(BEGIN, "str(self._generation)", "'0'"),
     ),
     _worker(
         "worker-tails-survive-the-reset",
-        "WORK-TEAR-2 WORK-ACCEPT-1",
+        "WORK-TEAR-2 WORK-CAPTURE-4 WORK-ACCEPT-1",
         Replace(BEGIN, "self._buffer.reset()", "None"),
     ),
     # Steps in flight.
