@@ -153,6 +153,8 @@ def _falsified_outputs(
             continue
         output = outputs.get(name, RequestOutput(0, ()))
         rows = output.rows
+        if "step" in change:
+            rows = parts[name].rows
         if "rows" in change:
             rows = tuple(rows[number] for number in change["rows"])
         if "row" in change:

@@ -247,7 +247,7 @@ WORKER_BUGS = (
     ),
     _worker(
         "worker-emit-cursor-stays",
-        "WORK-EMIT-1",
+        "WORK-EMIT-1 WORK-CAPTURE-3 WORK-TEAR-1 WORK-ACCEPT-1",
         Replace(COMMIT, "state.emit_cursor = token_end", "pass", times=2),
     ),
     _worker(

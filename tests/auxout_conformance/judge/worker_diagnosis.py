@@ -5,6 +5,8 @@ Called only when an answer is wrong, most specific cause first. What the worker 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from auxout_spec.calls import BeginStep, Close, Halves, PrepareOutput, ProcessOutput, WorkerCall
 from auxout_spec.values import Refusal, RequestOutput, Result, Row, StepOutput
 from auxout_spec.worker import Limits, Part, WorkerState
@@ -84,12 +86,24 @@ def _rows(ledger: Ledger, part: Part, right: RequestOutput, actual: RequestOutpu
     rejected = any(row in ledger.rejected for row in actual.rows)
     if rejected:
         return "WORK-CAPTURE-1"
-    for row, due in zip(actual.rows, right.rows, strict=False):
-        if row != due:
-            return _row(ledger, part, row, due)
+    by_number = _first_wrong(enumerate(right.rows), enumerate(actual.rows))
+    by_position = _first_wrong(
+        enumerate(right.rows, right.token_start), enumerate(actual.rows, actual.token_start)
+    )
+    # The right rows under a wrong start, or right rows before those that are due, are no wrong rows.
+    if by_number and by_position:
+        return _row(ledger, part, *by_number)
     if part.request_id in ledger.reattached and len(actual.rows) != len(right.rows):
         return "WORK-CAPTURE-3"
     return "WORK-EMIT-1"
+
+
+def _first_wrong(
+    right: Iterable[tuple[int, Row]], actual: Iterable[tuple[int, Row]]
+) -> tuple[Row, Row] | None:
+    """The first row that is not the one due under the same number, and that one."""
+    due = dict(right)
+    return next(((row, due[at]) for at, row in actual if row != due.get(at, row)), None)
 
 
 def _row(ledger: Ledger, part: Part, row: Row, due: Row) -> str:
