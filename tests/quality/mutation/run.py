@@ -7,6 +7,7 @@ that a child can import the spec with one module replaced.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.abc
 import importlib.machinery
 import json
@@ -103,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         TESTS[module] = tuple(name for name in TESTS[module] if options.judge in ("both", _judge(name)))
     modules = [module for module in options.only if TESTS[module]]
     _compile_ours()
+    gc.freeze()  # children share what is here until they touch it, and collecting would
     if not _sound(modules):
         return 2
     fates: list[Fate] = []
@@ -225,6 +227,7 @@ def _run_tests(module: str, source: str) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, 2 * SECONDS))
     if source:
         _COMPILED[str(_file(module))] = compile(source, f"<mutant of {module}>", "exec")
+    gc.disable()
     options = ["-x", "-q", "--noconftest", "--assert=plain", "-p", "no:cacheprovider", f"--rootdir={ROOT}"]
     for number, name in enumerate(TESTS[module]):
         status = int(pytest.main([*options, str(ROOT / "tests" / name)]))
