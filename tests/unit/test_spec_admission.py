@@ -10,6 +10,7 @@ from auxout_spec.engine import (
     EngineConfig,
     EngineState,
     Event,
+    Evict,
     Impossible,
     Land,
     Launch,
@@ -21,6 +22,7 @@ from auxout_spec.engine import (
     options,
     step,
 )
+from auxout_spec.worker import Limits
 
 
 def without(guard: str) -> EngineConfig:
@@ -125,3 +127,33 @@ def test_a_load_of_an_activation_that_a_reset_ended_has_nobody_to_fail() -> None
     assert state.requests[0].status == "running"
     with pytest.raises(Impossible, match=r"^ENV-FORM-1: nothing was loaded for A with this step"):
         step(EngineConfig(), state, Land(failed=(("A", 0),)))
+
+
+GIVES_UP = EngineConfig(block_size=3, limits=Limits(3, 100), gives_up_hits=True)
+
+
+def one_block_known() -> EngineState:
+    """A request whose KV is gone and whose first block has rows; a second one waits with the same text."""
+    state = initial()
+    events = (Add("A", 4, max_tokens=1, text="T"), launch(4), Land(), Evict(), Add("B", 7, text="T"))
+    for event in events:
+        state, _ = step(GIVES_UP, state, event)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("hit", "external", "loaded"), [(0, 3, 3), (1, 2, 2), (0, 2, 0), (0, 4, 0), (0, 6, 0), (3, 3, 0)]
+)
+def test_kv_whose_rows_are_not_all_known_is_given_up(hit: int, external: int, loaded: int) -> None:
+    state = one_block_known()
+    (request,) = state.requests
+    assert options.num_known_blocks(state, request) == 1
+    assert options.num_loaded(GIVES_UP, state, request, hit, external) == loaded
+    assert options.num_loaded(EngineConfig(), state, request, hit, external) == external
+
+
+@pytest.mark.parametrize(("external", "tokens", "entry"), [(3, 4, (3, 4, 3)), (6, 7, (0, 7, 0))])
+def test_a_step_starts_behind_what_is_loaded(external: int, tokens: int, entry: tuple[int, int, int]) -> None:
+    event = Launch((("B", tokens),), external=(("B", external),))
+    (launched,) = step(GIVES_UP, one_block_known(), event)[0].in_flight[0].entries
+    assert (launched.token_start, launched.num_tokens, launched.num_external_tokens) == entry

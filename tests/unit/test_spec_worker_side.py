@@ -158,3 +158,35 @@ def test_a_step_without_requests_has_no_batch() -> None:
     _, exchanges = play(*SETTLED, Abort("A"), Launch())
     assert made(exchanges) == [(BuildConnectorMeta, ""), (BeginStep, "")]
     assert made(play(*SETTLED, Abort("A"))[1]) == [(RequestFinished, "")]
+
+
+def test_a_release_may_take_what_it_does_not_look_at() -> None:
+    """Hashes that were sent are not compared again, so the spec alone has nothing to say."""
+    deviant = released(Deviation.REPLACED_HASH_UNNOTICED)
+    before = (*SETTLED, Tamper("replace_hash", "A", 1))
+    _, exchanges = play(*before, DECODE, config=deviant)
+    assert made(exchanges)[0] == (BuildConnectorMeta, "")
+    with pytest.raises(Impossible, match=r"^ENV-TAMPER-1: Launch does not show the corruption"):
+        step(SOUND, play(*before)[0], DECODE)
+
+
+B = Add("B", 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "event", "config"),
+    [
+        ((*SETTLED, Tamper("replace_hash", "A", 1), Tamper("cut_rows", "A", 1)), DECODE, SOUND),
+        ((*SETTLED, Tamper("late_start", "A", 1), Tamper("cut_rows", "A", 1)), DECODE, EngineConfig()),
+        ((*SETTLED, Tamper("late_start", "A", 1)), Abort("A"), SOUND),
+        ((*FLYING, Tamper("reject_more", "A", 1)), Abort("A"), SOUND),
+        ((A, Launch((("A", 2),)), Tamper("cut_rows", "A", 1)), LAND, SOUND),
+        ((*SETTLED, B, Tamper("run_and_end", "A")), Launch((("B", 1),)), SOUND),
+    ],
+)
+def test_a_corruption_that_nobody_sees(before: tuple[Event, ...], event: Event, config: EngineConfig) -> None:
+    state, _ = play(*before, config=config)
+    with pytest.raises(
+        Impossible, match=f"^ENV-TAMPER-1: {type(event).__name__} does not show the corruption"
+    ):
+        step(config, state, event)

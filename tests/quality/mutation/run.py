@@ -60,7 +60,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "engine.landing": _GUARDED,
     "engine.loading": ("unit/test_spec_system.py", *_ENGINE),
     "engine.reset": _ENGINE,
-    "engine.step": _ENGINE,
+    "engine.step": (*_SIDE, *_ENGINE),
     "engine.tampering": (*_STEPS, *_SIDE),
     "engine.options": _GUARDED,
 }
