@@ -293,7 +293,7 @@ WORKER_BUGS = (
     _worker("worker-references-kept", "STORE-REF-1", Rewrite(_releases_forgotten)),
     _worker(
         "worker-keys-released-in-order",
-        "WORK-TEAR-1 WORK-EMIT-3 STORE-PUT-3 STORE-READ-1",
+        "WORK-EMIT-3 WORK-TEAR-1 STORE-PUT-3 STORE-READ-1",
         Rewrite(_released_first_to_last),
     ),
     _worker(

@@ -10,7 +10,7 @@ from auxout_spec.scenario import Scenario
 
 from ..hosts import Host
 from ..judge import play
-from ..known import findings_under
+from ..known import Finding, findings_under
 from ..runner import Judgement
 from ..showing import answers_rightly, tells_usage
 from ..verdicts import Report, Violation
@@ -61,8 +61,8 @@ def outcomes(
     return tuple(found)
 
 
-def notes(base: Report, patched: Report, moved: Moved) -> tuple[str, ...]:
-    """What else a reader should know."""
+def notes(host: Host, base: Report, patched: Report, moved: Moved) -> tuple[str, ...]:
+    """What else a reader should know; ``host`` is where the patched code runs."""
     found = [
         f"{', '.join(move.instead_of)} broken by behaving as profile {move.profile} in {', '.join(move.clauses)}"
         for move in moved.back
@@ -73,10 +73,11 @@ def notes(base: Report, patched: Report, moved: Moved) -> tuple[str, ...]:
         for clause in sorted(after - before)
         if CLAUSES[clause].level == "SHOULD"
     ]
-    still = set(base.known) & set(patched.known)
     for result in patched.clauses:
         if result.status == "violated" and result.clause in before:
-            gone = [each for each in _findings(base, result.clause) if each not in still]
+            gone = [
+                each.id for each in _known(base, result.clause) if answers_rightly(each, host, moved.rules)
+            ]
             if gone:
                 found.append(
                     f"{', '.join(gone)} no longer shows, but {result.clause} is violated in other scenarios"
@@ -88,6 +89,12 @@ def _violated(report: Report) -> set[str]:
     return {each.clause for each in report.clauses if each.status in ("violated", "known")} | {
         each.clause for each in report.violations
     }
+
+
+def _known(base: Report, clause: str) -> list[Finding]:
+    """The known findings of the base behind a clause."""
+    ids = _findings(base, clause)
+    return [each for each in findings_under(base.profile) if each.id in ids]
 
 
 def _findings(report: Report, clause: str) -> tuple[str, ...]:
@@ -104,8 +111,7 @@ def _is_mended(
     if CLAUSES[clause].level == "SHOULD":
         return not any_broken
     base_host, host = hosts
-    known = set(_findings(base, clause))
-    findings = [each for each in findings_under(base.profile) if each.id in known]
+    findings = _known(base, clause)
     if any(not answers_rightly(each, host, moved.rules) for each in findings):
         return False
     scenarios = [each.scenario for each in base.violations if each.clause == clause]

@@ -169,7 +169,7 @@ class _Verifying:
             clauses=outcomes,
             changes=compared.changes,
             num_scenarios=compared.num_scenarios,
-            notes=(*self.done.notes, *comparing.notes(base, report, moved)),
+            notes=(*self.done.notes, *comparing.notes(host, base, report, moved)),
         )
         broken = any(each.outcome == "broken" for each in outcomes)
         return self._ended(Result.BROKEN if broken else Result.CLEAN, "")
