@@ -313,7 +313,7 @@ WORKER_BUGS = (
     # The store.
     _store(
         "store-last-writer",
-        "STORE-PUT-1",
+        "STORE-PUT-1 WORK-TEAR-1",
         Replace(f"{STORE}.put", "slot != self._UNALLOCATED_SLOT", "False"),
     ),
     _store(
@@ -358,18 +358,16 @@ WORKER_BUGS = (
         "STORE-READ-1",
         Replace(
             f"{STORE}.get_concatenated",
-            "[self._lru[key] for key in keys]",
-            "[self._lru[key] for key in keys if key in self._lru]",
+            "entries = [self._lru[key] for key in keys]",
+            """
+            keys = [key for key in keys if key in self._lru]
+            entries = [self._lru[key] for key in keys]
+            """,
         ),
     ),
     _store(
-        "store-reading-does-not-refresh",
-        "STORE-READ-1 STORE-PUT-3 WORK-EMIT-3",
-        Replace(f"{STORE}.get_concatenated", "self._lru.move_to_end(key)", "pass"),
-    ),
-    _store(
         "store-slot-used-twice",
-        "ROW-EXACT-1 ROW-EXACT-2 STORE-PUT-1 WORK-KEYS-1",
+        "ROW-EXACT-2 ROW-EXACT-1 WORK-KEYS-1",
         Replace(f"{STORE}._allocate_slot", "self._next_slot += 1", "pass"),
     ),
     _store(
@@ -394,7 +392,7 @@ WORKER_BUGS = (
     ),
     _capture(
         "capture-first-row-again",
-        "ROW-EXACT-1 WORK-EMIT-1 WORK-EMIT-2",
+        "ROW-EXACT-1 WORK-KEYS-1 WORK-EMIT-1 WORK-EMIT-2",
         Replace(f"{BUFFER}.capture", "rows[offset]", "rows[0]"),
     ),
     _capture(

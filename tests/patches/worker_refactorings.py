@@ -241,6 +241,11 @@ WORKER_REFACTORINGS = (
         "store-thread-name",
         store(Replace(f"{BACKGROUND}.__init__", "'vllm-aux-output-writer'", "'aux-output-store'")),
     ),
+    # What is read is referenced, and becomes the youngest when it is released.
+    Patch(
+        "store-reading-does-not-refresh",
+        store(Replace(f"{STORE}.get_concatenated", "self._lru.move_to_end(key)", "None")),
+    ),
     Patch("capture-one-copy", capture(Rewrite(_without_single_row_path))),
     Patch("capture-all-through-the-buffer", capture(Rewrite(_without_whole_block_path))),
     Patch(

@@ -128,7 +128,11 @@ class Play:
         if self._judged(exchange.call):
             seen = self.host.call(exchange.call)
             self.num_calls += 1
-            failure = self._judge(before, exchange, seen) or self._usage_failure(exchange, after, seen)
+            failure = (
+                self._judge(before, exchange, seen)
+                or self._usage_failure(exchange, after, seen)
+                or self._late_failure(exchange, seen)
+            )
             if failure is not None:
                 return failure
         self.ledger.record(exchange.call, before, exchange.result)
@@ -156,20 +160,35 @@ class Play:
         return None
 
     def _acceptable(self, right: Result, outcome: Result | Raised | Odd) -> bool:
-        """Whether an answer is right.
-
-        A store that writes behind may be late in saying that it failed. A release that is known for it crashes where
-        it should refuse.
-        """
-        if agrees(right, outcome):
-            return True
-        if not isinstance(right, Refusal):
-            return False
-        if isinstance(outcome, Raised):
+        """Whether an answer is right; a release that is known for it crashes where it should refuse."""
+        if isinstance(right, Refusal) and isinstance(outcome, Raised) and not outcome.refusal:
             known = Deviation.UNKNOWN_REQUEST_CRASHES
             return UNNOTICED.get(right.clause) is known and known in self.config.profile.deviations
-        late = right.clause.startswith("STORE-PUT") and self.host.offer.writes_behind
-        return late and (outcome is None or isinstance(outcome, StepOutput))
+        return agrees(right, outcome) or self._is_late(right, outcome)
+
+    def _is_late(self, right: Result, outcome: Result | Raised | Odd) -> bool:
+        """Whether a store that writes behind has not yet said that it failed."""
+        if not isinstance(right, Refusal) or not right.clause.startswith("STORE-PUT"):
+            return False
+        return self.host.offer.writes_behind and (outcome is None or isinstance(outcome, StepOutput))
+
+    def _late_failure(self, exchange: Exchange, seen: Observation) -> Failure | None:
+        """A store that writes behind says that it failed when the worker is closed, at the latest."""
+        right = exchange.result
+        if not isinstance(right, Refusal) or not self._is_late(right, seen.outcome):
+            return None
+        told = self.host.call(Close())
+        self.num_calls += 1
+        if agrees(right, told.outcome):
+            return None
+        call = f"close() after {describe_call(exchange.call)}"
+        return Failure(
+            right.clause,
+            self.num_events,
+            call,
+            describe_outcome(right, {}),
+            describe_outcome(told.outcome, {}),
+        )
 
     def _usage_failure(self, exchange: Exchange, after: Halves, seen: Observation) -> Failure | None:
         """What the worker holds, compared with what it should hold."""

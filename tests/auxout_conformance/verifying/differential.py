@@ -19,7 +19,7 @@ from auxout_spec.values import Metadata, RequestView
 
 from ..cases import cases_in
 from ..hosts import Host, TargetBroken
-from ..judge import Failure, Play, describe_call, describe_outcome, play
+from ..judge import Failure, Play, agrees, describe_call, describe_outcome, play
 from ..machine import Tally, search
 from ..observation import Observation, Raised
 from ..runner import Judgement, violation_of
@@ -106,6 +106,14 @@ class DifferentialPlay(Play):
             return wrong
         base_wrong = super()._usage_failure(exchange, after, base)
         return wrong if base_wrong is None else replace(wrong, clause=NOT_WORSE)
+
+    def _late_failure(self, exchange: Exchange, seen: Observation) -> Failure | None:
+        wrong = super()._late_failure(exchange, seen)
+        assert isinstance(self.host, Pair)
+        base = self.host.base_seen
+        if wrong is None or base is None or agrees(exchange.result, base.outcome):
+            return wrong
+        return replace(wrong, clause=NOT_WORSE)
 
 
 class Compared(NamedTuple):
