@@ -400,9 +400,4 @@ WORKER_BUGS = (
         "WORK-EMIT-4",
         Replace("publish_routed_experts", "array.tobytes(order='C')", "array.tobytes(order='F')"),
     ),
-    _capture(
-        "capture-short-keys",
-        "STORE-PUT-1 ROW-EXACT-2 ROW-EXACT-1 WORK-KEYS-1 WORK-PUBLISH-1 STORE-READ-1",
-        Replace("routed_experts_keys", "block_hash.hex()", "block_hash.hex()[:2]"),
-    ),
 )
