@@ -17,7 +17,16 @@ from auxout_conformance.targets import resolve
 from auxout_conformance.targets.adapter import Offer
 from auxout_conformance.targets.drivers import Sizes
 from auxout_spec import calls
-from auxout_spec.calls import BuildConnectorMeta, Call, Halves, RequestFinished, Reset, TakeOutput, Unpack
+from auxout_spec.calls import (
+    BuildConnectorMeta,
+    Call,
+    Close,
+    Halves,
+    RequestFinished,
+    Reset,
+    TakeOutput,
+    Unpack,
+)
 from auxout_spec.engine import (
     Abort,
     Add,
@@ -43,6 +52,7 @@ from auxout_spec.values import (
     Result,
     Row,
     Rows,
+    StepOutput,
 )
 from auxout_spec.worker import Limits
 
@@ -433,6 +443,41 @@ def test_a_crash_is_accepted_where_a_release_is_known_to_crash(
     )
     _, failure = play(Crashes(), Scenario(events, block_size=1, depth=3, store=9), judged)
     assert (failure.clause if failure else "") == clause
+
+
+class WritesBehind:
+    """A worker whose store writes behind: that a batch does not fit is told when it is closed, or never."""
+
+    offer = Offer(scheduler=False, worker=True, writes_behind=True)
+
+    def __init__(self, tells: bool) -> None:
+        self._tells = tells
+        self.closed = 0
+
+    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+        assert sizes is not None
+        self._profile, self._limits = PROFILES[profile], Limits(sizes.block_size, sizes.capacity)
+        self._state, self._failed = Halves(), False
+
+    def call(self, call: Call) -> Observation:
+        if isinstance(call, Close):
+            self.closed += 1
+            raised = Raised("BlockObjectStoreError", "publication failed", True)
+            return Observation(raised if self._tells and self._failed else None)
+        self._state, right = calls.apply(self._profile, self._limits, self._state, call)
+        self._failed |= isinstance(right, Refusal)
+        return Observation(StepOutput(()) if isinstance(right, Refusal) else right)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_store_that_writes_behind_must_say_that_it_failed(tells: bool) -> None:
+    host = WritesBehind(tells)
+    scenario = Scenario((Add("A", 4), Launch((("A", 4),)), Land()), block_size=2, depth=1, store=1)
+    played, failure = play(host, scenario, PROFILES["0.32"])
+    assert host.closed == 1
+    assert played.over
+    assert (failure.clause if failure else "") == ("" if tells else "STORE-PUT-3")
+    assert failure is None or failure.call.startswith("close() after process_output(A[0, 4)")
 
 
 def test_a_refusal_that_does_not_name_the_request_is_advice() -> None:
