@@ -50,8 +50,10 @@ symbolic: $(call needs,symbolic)  ## prove the integer kernel with CrossHair
 explore: $(call needs,conformance)  ## search the models of the whole protocol
 	$(BIN)/auxout explore --all
 
-nightly: $(call needs,conformance)  ## search the models with larger bounds (long)
+nightly: $(call needs,test)  ## larger models, many more random scenarios, mutants of the spec (long)
 	$(BIN)/auxout explore --nightly
+	$(BIN)/auxout conform --suite deep reference impl
+	$(BIN)/python tests/quality/mutation/run.py
 
 mutation: $(call needs,test)  ## mutate the spec and see whether the tests notice (long)
 	$(BIN)/python tests/quality/mutation/run.py
