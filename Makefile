@@ -67,7 +67,7 @@ test-gpu: $(call needs,test)  ## run the tests that need a CUDA device
 bench-gpu: $(call needs,test)  ## measure capture, snapshot and copy on a CUDA device
 	$(BIN)/python tests/gpu/bench.py
 
-soak: $(call needs,test)  ## a million steps of the worker: memory stays flat, nothing is left (long)
+soak: $(call needs,test)  ## a million steps of both connectors: memory stays flat, nothing is left (long)
 	$(BIN)/python tests/soak/soak.py
 
 coverage: $(VENV)/installed-dev  ## run the tests, and judge ours, under branch coverage

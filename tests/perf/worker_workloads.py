@@ -309,8 +309,12 @@ def evicting_put(num_referenced: int) -> Workload:
     return rounds
 
 
-def busy(make: MakeWorker, shape: Shape, num_requests: int, num_steps: int) -> tuple[float, float]:
-    """Median and 99th percentile of the wall time of decode steps while another Python thread computes, in us."""
+def busy(make: MakeWorker, shape: Shape, num_requests: int, num_populations: int) -> list[float]:
+    """Wall times of decode steps while another Python thread computes, in seconds.
+
+    Raises:
+        RuntimeError: the other thread never ran during a population's steps.
+    """
     stop = threading.Event()
     progress = [0]
 
@@ -318,21 +322,49 @@ def busy(make: MakeWorker, shape: Shape, num_requests: int, num_steps: int) -> t
         while not stop.is_set():
             progress[0] += 1
 
-    decoding = Decoding([make], shape, num_requests)
-    worker, times = decoding.workers[0], list[float]()
-    thread = threading.Thread(target=compute)
+    thread, times = threading.Thread(target=compute), list[float]()
     thread.start()
-    for _ in range(min(num_steps, STEPS)):
-        the_batch, metadata = decoding.advance(), decoding.metadata(worker)
-        before = time.perf_counter()
-        decoding.step(worker, metadata, the_batch)
-        times.append(time.perf_counter() - before)
-    stop.set()
-    thread.join()
-    decoding.close()
-    if not progress[0]:
-        raise RuntimeError("the other thread never ran")
-    return float(np.median(times)) * 1e6, float(np.percentile(times, 99)) * 1e6
+    try:
+        for _ in range(num_populations):
+            decoding, seen = Decoding([make], shape, num_requests), progress[0]
+            worker = decoding.workers[0]
+            for _ in range(STEPS):
+                the_batch, metadata = decoding.advance(), decoding.metadata(worker)
+                before = time.perf_counter()
+                decoding.step(worker, metadata, the_batch)
+                times.append(time.perf_counter() - before)
+            decoding.close()
+            if progress[0] == seen:
+                raise RuntimeError("the other thread never ran")
+    finally:
+        stop.set()
+        thread.join()
+    return times
+
+
+def copies(shape: Shape, num_requests: int, num_rows: int, num_samples: int = 40) -> list[float]:
+    """Processor times of copying that many rows of each request into blocks of a large arena, in seconds.
+
+    Nothing but the copy that every worker has to make: with one row a request each goes to a block of its own, as in
+    a decode step, else they fill blocks. No block is touched again before 256 MB others were.
+    """
+    blocks_each = -(-num_rows // shape.block_size)
+    needed = num_requests * blocks_each
+    num_blocks = max(needed, (256 << 20) // shape.block_bytes)
+    arena = np.ones((num_blocks, shape.block_size, shape.num_layers, shape.top_k), shape.dtype)
+    order = np.random.default_rng(0).permutation(num_blocks - num_blocks % needed).reshape(-1, needed)
+    source = rows(shape, num_requests * num_rows).numpy()
+    times: list[float] = []
+    for sample in range(num_samples):
+        slots = order[sample % len(order)]
+        source ^= 1  # as fresh as rows that have just arrived
+        before = time.process_time_ns()
+        if num_rows == 1:
+            arena[slots, sample % shape.block_size] = source
+        else:
+            arena[slots] = source.reshape(needed, *arena.shape[1:])
+        times.append((time.process_time_ns() - before) * 1e-9)
+    return times
 
 
 SIZES = (32, 256, 1024)
@@ -353,4 +385,8 @@ CASES: dict[str, Workload] = {
     },
     **{f"evicting put behind {n:,} referenced blocks": evicting_put(n) for n in (10_000, 100_000)},
     **{f"whole decode step 94x8, {n} requests": whole_step(LARGE, n) for n in SIZES},
+}
+COPIES = {
+    **{f"decode 94x8, {n} requests": (LARGE, n, 1) for n in SIZES},
+    **{f"8k 94x8, block {size}": (Shape(94, 8, block_size=size), 1, 8192) for size in (16, 64)},
 }

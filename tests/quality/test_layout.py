@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,11 @@ def test_ids_are_known_and_cited(registry: dict[str, object], home: str) -> None
     assert not unknown, "cited but unknown"
     unused = [identifier for identifier in registry if citations.get(identifier, set()) <= {home}]
     assert not unused, f"cited nowhere but in {home}"
+
+
+def test_the_venv_of_released_versions_has_what_the_command_needs() -> None:
+    extra = [each for each in requires("auxout") or () if "conformance" in each.partition(";")[2]]
+    needed = {re.split(r"[^\w-]", each)[0].lower() for each in extra}
+    text = (ROOT / "tests/real/requirements.txt").read_text(encoding="utf-8")
+    assert needed <= {name.lower() for name in re.findall(r"^([\w-]+)==", text, re.MULTILINE)}
+    assert needed

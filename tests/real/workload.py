@@ -87,7 +87,7 @@ class Workload:
         random = self._random
         shared = random.random() < 0.6
         text = random.choice(self._shared) if shared else self._new_text()
-        prompt, max_tokens = random.randint(1, 40), random.randint(1, 24)
+        prompt, max_tokens = random.randint(1, 48), random.randint(1, 24)
         beyond = 4 if released.profile() != "0.31" else 0
         start = random.choice([0, 0, random.randint(0, prompt + beyond)])
         stop = random.randint(1, max_tokens) if random.random() < 0.2 else None

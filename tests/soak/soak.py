@@ -1,22 +1,26 @@
-"""``make soak``: a million steps of the worker core under an engine that does everything, and memory stays as it is.
+"""``make soak``: a million steps of both connectors under an engine that does everything, and memory stays as it is.
 
 Requests of shared texts start, hit stored blocks, are computed in chunks and with drafts, are preempted and aborted;
 generations change; two steps are in flight. Every returned row is checked against its position, text and generation.
-At the end nothing is left but stored blocks. Options: --steps, --seed, --writer.
+Metadata and outputs cross between the two as they do in one process, or pickled. At the end nothing is left but stored
+blocks. Options: --steps, --seed, --writer.
 """
 
 from __future__ import annotations
 
 import argparse
+import pickle
 import resource
 import sys
 import time
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from auxout import AuxOutputConnectorMetadata, PackedBlockHashes, WorkerCore
+from auxout import WorkerCore
+from auxout.connector import AuxOutputSchedulerConnector
 from auxout.store import ArenaStore, BackgroundStore
 
 BLOCK_SIZE = 4
@@ -29,14 +33,25 @@ DEPTH = 2
 
 
 class Request:
-    """One activation, as the engine sees it."""
+    """One activation, as the engine sees it, with what the scheduler connector reads of it."""
 
-    def __init__(self, name: str, text: int, start: int, emit: int, length: int) -> None:
-        self.name, self.text, self.emit, self.length = name, text, emit, length
+    sampling_params: Any = SimpleNamespace(routed_experts_prompt_start=0)
+
+    def __init__(self, name: str, text: int, start: int, length: int) -> None:
+        self.request_id, self.text, self.length = name, text, length
         self.scheduled = self.computed = start
-        self.num_sent = 0
+        self.emit = 0
         self.in_flight = 0
-        self.is_new = True
+        self.block_hashes: list[bytes] = []
+        self.num_tokens = self.num_prompt_tokens = start + 1
+        self.is_running = False
+
+    @property
+    def num_output_tokens(self) -> int:
+        return self.num_tokens - self.num_prompt_tokens
+
+    def is_finished(self) -> bool:
+        return False
 
 
 class Engine:
@@ -44,16 +59,16 @@ class Engine:
 
     def __init__(self, core: WorkerCore, seed: int) -> None:
         self.core = core
+        self.connector = AuxOutputSchedulerConnector()
         self.random = Random(seed)
-        self.generation = -1
+        self.generation = 0
         self.serial = 0
         self.requests: dict[str, Request] = {}
-        self.ended: list[str] = []
         self.steps: list[tuple[Any, list[tuple[Request, int, int]], int]] = []
         self.stored: set[tuple[int, int, int]] = set()
         """Generation, text and number of blocks that were computed; some may be evicted since."""
         self.num_rows = 0
-        self.next_generation()
+        self.set_rows()
 
     def run(self, num_steps: int, report_every: int) -> list[float]:
         """Peak memory in MB at every report."""
@@ -72,9 +87,9 @@ class Engine:
                 )
         while self.steps:
             self.land()
-        for name in list(self.requests):
-            self.end(name)
-        self.core.begin_step(self.metadata({}, {}))
+        for request in list(self.requests.values()):
+            self.end(request)
+        self.core.begin_step(self.metadata([]))
         return peaks
 
     def launch(self) -> None:
@@ -83,22 +98,23 @@ class Engine:
             self.next_generation()
         while len(self.requests) < random.randint(1, MAX_REQUESTS):
             self.start()
-        for name in [n for n, each in self.requests.items() if random.random() < 0.02 and not each.is_new]:
-            self.end(name)
+        for each in [each for each in self.requests.values() if random.random() < 0.02 and each.is_running]:
+            self.end(each)
         batch = [each for each in self.requests.values() if random.random() < 0.8]
         parts = [(each, each.scheduled, self.count(each)) for each in batch]
-        hashes = {e.name: packed for e, _, count in parts if (packed := self.hashes(e, count)) is not None}
-        self.core.begin_step(self.metadata({each.name: each.emit for each in batch}, hashes))
+        for each, start, count in parts:
+            self.extend(each, start + count)
+        self.core.begin_step(self.metadata(parts))
         if not parts:
             return
         rows = np.concatenate([self.rows(each, start, count) for each, start, count in parts])
         bounds = np.cumsum([0, *(count for _, _, count in parts)])
         pending = self.core.prepare_output(
-            [e.name for e in batch], [start for _, start, _ in parts], bounds, rows
+            [each.request_id for each in batch], [start for _, start, _ in parts], bounds, rows
         )
         rows[:] = 255
         for each, start, count in parts:
-            each.scheduled, each.is_new = start + count, False
+            each.scheduled, each.is_running = start + count, True
             each.in_flight += 1
         self.steps.append((pending, parts, self.generation))
 
@@ -109,21 +125,23 @@ class Engine:
             each.in_flight -= 1
             alone = each.in_flight == 0 and each.scheduled == start + count
             rejected.append(self.random.randint(0, count - 1) if alone and self.random.random() < 0.3 else 0)
-        outputs = self.core.process_output(pending, [1] * len(parts), rejected)
+        outputs = self.sent(self.core.process_output(pending, [1] * len(parts), rejected))
         for (each, start, count), dropped in zip(parts, rejected, strict=True):
             end = start + count - dropped
             each.scheduled -= dropped
             each.computed = end
-            output = outputs[each.name]
+            each.num_tokens = end + 1
+            rows = self.connector.take_output(each, outputs)
             expected = self.rows(each, each.emit, end - each.emit)
-            if output.token_start != each.emit or not np.array_equal(output.rows, expected):
-                raise RuntimeError(f"{each.name} got other rows than [{each.emit}, {end})")
+            start_is_right = outputs[each.request_id].token_start == each.emit
+            if rows is None or not start_is_right or not np.array_equal(rows, expected):
+                raise RuntimeError(f"{each.request_id} got other rows than [{each.emit}, {end})")
             self.num_rows += len(expected)
             each.emit = end
-            for block in range(start // BLOCK_SIZE, min(end // BLOCK_SIZE, each.num_sent)):
+            for block in range(start // BLOCK_SIZE, min(end // BLOCK_SIZE, len(each.block_hashes))):
                 self.stored.add((generation, each.text, block))
-            if end >= each.length and each.in_flight == 0 and self.requests.get(each.name) is each:
-                self.end(each.name)
+            if end >= each.length and each.in_flight == 0 and self.requests.get(each.request_id) is each:
+                self.end(each)
 
     def start(self) -> None:
         """A request of one of a few texts; whole blocks at its begin may be hit."""
@@ -133,33 +151,30 @@ class Engine:
         hit = 0
         while hit < 14 and (self.generation, text, hit) in self.stored and random.random() < 0.9:
             hit += 1
-        request = Request(
-            f"r{self.serial}", text, hit * BLOCK_SIZE, 0, random.randint(hit * BLOCK_SIZE + 1, MAX_TOKENS)
-        )
+        length = random.randint(hit * BLOCK_SIZE + 1, MAX_TOKENS)
+        request = Request(f"r{self.serial}", text, hit * BLOCK_SIZE, length)
         if not self.resident(request, hit):
-            request.scheduled = request.computed = 0
-        self.requests[request.name] = request
+            request = Request(f"r{self.serial}", text, 0, length)
+        self.requests[request.request_id] = request
 
     def resident(self, request: Request, num_blocks: int) -> bool:
         """Whether the store still has the blocks of a hit; a real engine does not know, and fails closed."""
         prefix = self.generation.to_bytes(8, "little", signed=True)
         return self.core._store.find([prefix + self.hash(request, b) for b in range(num_blocks)]) is not None
 
-    def end(self, name: str) -> None:
-        del self.requests[name]
-        self.ended.append(name)
+    def end(self, request: Request) -> None:
+        del self.requests[request.request_id]
+        self.connector.request_finished(request)
 
     def count(self, request: Request) -> int:
         left = max(request.length - request.scheduled, 1)
         return min(self.random.choice((1, 1, 1, 2, 3, 9)), left)
 
-    def hashes(self, request: Request, count: int) -> PackedBlockHashes | None:
-        """Blocks that the step completes; sometimes, once a request runs, only with the next step."""
-        late = not request.is_new and self.random.random() < 0.3
-        known = (request.scheduled + (0 if late else count)) // BLOCK_SIZE
-        new = [self.hash(request, block) for block in range(request.num_sent, known)]
-        request.num_sent = max(known, request.num_sent)
-        return PackedBlockHashes(b"".join(new), len(new[0])) if new else None
+    def extend(self, request: Request, end: int) -> None:
+        """Hash the blocks that the step completes; sometimes, once a request runs, only with the next step."""
+        late = request.is_running and self.random.random() < 0.3
+        known = (request.scheduled if late else end) // BLOCK_SIZE
+        request.block_hashes += [self.hash(request, n) for n in range(len(request.block_hashes), known)]
 
     def hash(self, request: Request, block: int) -> bytes:
         return bytes([request.text, block])
@@ -171,17 +186,25 @@ class Engine:
     def next_generation(self) -> None:
         """Every row of every position is another one from now on."""
         self.generation += 1
+        self.connector.reset()
         self.requests.clear()
-        self.ended.clear()
         self.stored.clear()
+        self.set_rows()
+
+    def set_rows(self) -> None:
+        """Generation, text and position of each row."""
         self.table = np.zeros((NUM_TEXTS, 2 * MAX_TOKENS, *SHAPE), np.uint8)
         self.table[:, :, 0, 0] = self.generation % 251
         self.table[:, :, 0, 1] = np.arange(NUM_TEXTS)[:, None]
         self.table[:, :, 1] = np.arange(2 * MAX_TOKENS)[:, None]
 
-    def metadata(self, requests: dict[str, int], hashes: dict[str, PackedBlockHashes]) -> Any:
-        ended, self.ended = tuple(self.ended), []
-        return AuxOutputConnectorMetadata(self.generation, requests, hashes, ended)
+    def metadata(self, parts: list[tuple[Request, int, int]]) -> Any:
+        step: Any = SimpleNamespace(num_scheduled_tokens={each.request_id: count for each, _, count in parts})
+        return self.sent(self.connector.build_connector_meta(step, self.requests))
+
+    def sent(self, message: Any) -> Any:
+        """As it arrives at the other side: the same, or from another process."""
+        return pickle.loads(pickle.dumps(message, protocol=5)) if self.random.random() < 0.5 else message
 
 
 def soak(num_steps: int, seed: int = 0, writer: bool = False, report_every: int = 100_000) -> list[float]:
@@ -200,7 +223,10 @@ def soak(num_steps: int, seed: int = 0, writer: bool = False, report_every: int 
         max_in_flight=DEPTH,
         store=store,
     )
-    peaks = Engine(core, seed).run(num_steps, report_every)
+    engine = Engine(core, seed)
+    peaks = engine.run(num_steps, report_every)
+    if engine.connector._sent or engine.connector._ended:
+        raise RuntimeError("the scheduler connector still knows requests")
     left = core.usage()
     if left[:3] != (0, 0, 0) or left.buffered_rows or left.objects > MAX_OBJECTS:
         raise RuntimeError(f"left behind: {left}")

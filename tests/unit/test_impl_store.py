@@ -209,6 +209,28 @@ def test_what_a_write_raises_surfaces_at_every_later_call(gate: Gate, failure: B
     store.close()
 
 
+def test_what_waits_behind_a_failure_is_not_written(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = BackgroundStore(gate)
+    failures = [OSError("disk full")]
+
+    def put(*args: Any) -> None:
+        gate.gate.wait()
+        if failures:
+            raise failures.pop()
+        ArenaStore.put(gate, *args)
+
+    monkeypatch.setattr(gate, "put", put)
+    gate.gate.clear()
+    store.put([], [], [b"x"])
+    store.put([], [], [b"y"])
+    gate.gate.set()
+    with pytest.raises(StoreError, match="disk full"):
+        store.find([b"y"])
+    expect((gate.num_references, failures), (0, []))
+    with pytest.raises(StoreError, match="disk full"):
+        store.close()
+
+
 def test_a_full_queue_holds_up_the_caller(gate: Gate) -> None:
     store = BackgroundStore(gate, max_pending=1)
     gate.gate.clear()
