@@ -18,6 +18,8 @@ from auxout_conformance.targets.wheels import FOLDER
 from auxout_conformance.verifying import Result
 
 RELEASES = ("0.31.0", "0.32.0")
+NEWEST = RELEASES[-1:]
+"""For patches of the worker, whose files are the same in both releases."""
 Edits = Mapping[str, tuple[Edit, ...]]
 """Edits by the file of the connector folder that they change."""
 CONNECTOR = "AuxOutputSchedulerConnector"

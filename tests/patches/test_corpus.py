@@ -16,7 +16,7 @@ from _pytest.mark import ParameterSet
 from auxout_conformance import hosts
 from auxout_conformance.targets import resolve
 from auxout_conformance.verdicts import Suite
-from auxout_conformance.verifying import Base, Result, Verification, load_base, verify
+from auxout_conformance.verifying import Base, Result, Verification, load_base, verifier, verify
 
 from .bugs import BUGS
 from .fixes import FIXES, MOVES, UNJUDGED
@@ -33,7 +33,7 @@ CORPUS = (*CLEAN, *BUGS, *WORKER_BUGS, *FIXES, *WORKER_FIXES, *MOVES, *UNJUDGED)
 QUICK = {
     "rename-attribute-0.32.0", "copy-rows-0.31.0", "emit-start-one-late-0.31.0", "fix-assert-only-0.32.0",
     "clamp-0.31.0", "rename-parameter-0.32.0", "import-raises-0.31.0", "worker-rename-requests-0.32.0",
-    "worker-rejected-kept-0.31.0", "store-evicts-referenced-0.32.0", "worker-fix-first-writer-0.31.0",
+    "worker-rejected-kept-0.32.0", "store-evicts-referenced-0.32.0", "worker-fix-first-writer-0.31.0",
 }  # fmt: skip
 """Those that run with every change."""
 SEEDS = 20
@@ -95,15 +95,23 @@ def test_the_corpus_is_large_enough() -> None:
         assert any(patch.fixed and release in patch.releases for patch in FIXES)
 
 
+def test_the_worker_s_files_are_the_same_in_both_releases() -> None:
+    """So that its patches need one of them only."""
+    old, new = (Path(resolve(f"vllm=={release}").spec.where) for release in RELEASES)
+    for name in verifier.WORKER_FILES:
+        assert (old / name).read_bytes() == (new / name).read_bytes()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_no_refactoring_is_accused_whatever_the_seed(seed: int, tmp_path: Path) -> None:
     for release in RELEASES:
         base = load_base(f"vllm=={release}", suite="smoke", seed=seed)
         for patch in CLEAN:
-            done = verified(patch, release, tmp_path, base)
-            assert done.result is Result.CLEAN, (seed, done)
-            assert not done.having("fixed"), (seed, done)
+            if release in patch.releases:
+                done = verified(patch, release, tmp_path, base)
+                assert done.result is Result.CLEAN, (seed, done)
+                assert not done.having("fixed"), (seed, done)
 
 
 @pytest.mark.parametrize("suite", ["smoke", pytest.param("default", marks=pytest.mark.slow)])

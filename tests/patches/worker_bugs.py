@@ -13,6 +13,7 @@ from .patch import (
     BUFFER,
     CLOSE,
     COMMIT,
+    NEWEST,
     PREPARE,
     PROCESS,
     PUBLISH,
@@ -28,7 +29,8 @@ from .patch import (
 
 
 def _bug(name: str, clauses: str, edits: Edits) -> Patch:
-    return Patch(name, edits, Result.BROKEN, broken=tuple(clauses.split()), changes=None)
+    broken = tuple(clauses.split())
+    return Patch(name, edits, Result.BROKEN, broken=broken, changes=None, releases=NEWEST)
 
 
 def _worker(name: str, clauses: str, *edits: Edit) -> Patch:
@@ -182,6 +184,7 @@ WORKER_BUGS = (
             )
         ),
         changes=("prepare_output: another answer, both against WORK-REFUSE-1",),
+        releases=NEWEST,
     ),
     _worker(
         "worker-parts-of-others",
@@ -191,7 +194,7 @@ WORKER_BUGS = (
     # Capture.
     _worker(
         "worker-rejected-kept",
-        "WORK-CAPTURE-1 WORK-CAPTURE-2",
+        "WORK-CAPTURE-1 WORK-CAPTURE-2 WORK-PUBLISH-1",
         Replace(COMMIT, "routed_experts[start:end - rejected]", "routed_experts[start:end]"),
     ),
     _worker(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from auxout_conformance.known_bad.edits import Append, Replace, Rewrite
 
@@ -11,6 +12,7 @@ from .patch import (
     BEGIN,
     BUFFER,
     COMMIT,
+    NEWEST,
     STORE,
     WORKER,
     Patch,
@@ -56,7 +58,7 @@ def _without_whole_block_path(module: ast.Module) -> int:
     return 1
 
 
-WORKER_REFACTORINGS = (
+_REFACTORINGS = (
     Patch("worker-rename-cursor", worker(renamed("emit_cursor", "next_emitted"))),
     # What the worker holds can no longer be read from its fields; that is no fault.
     Patch("worker-rename-requests", worker(renamed("_requests", "_states"))),
@@ -136,6 +138,7 @@ WORKER_REFACTORINGS = (
         worker(
             Replace(
                 COMMIT,
+                NEWEST,
                 "rows = np.concatenate((rows, buffer.read(request_id, stored_end, token_end)))",
                 """
                 stored_rows, rows = rows, np.empty((token_end - emit_start, *rows.shape[1:]), rows.dtype)
@@ -150,6 +153,7 @@ WORKER_REFACTORINGS = (
         worker(
             Replace(
                 COMMIT,
+                NEWEST,
                 "rows = routed_experts[start:end - rejected]",
                 "rows = self._accepted(routed_experts, start, end, rejected)",
             ),
@@ -274,3 +278,5 @@ WORKER_REFACTORINGS = (
         | worker(renamed("publish_routed_experts", "publish")),
     ),
 )
+
+WORKER_REFACTORINGS = tuple(replace(patch, releases=NEWEST) for patch in _REFACTORINGS)
