@@ -38,7 +38,7 @@ QUICK = {
 """Those that run with every change."""
 SEEDS = 20
 MAX_EVENTS = 9
-"""Of a violation's scenario; three requests are needed to see which block a store gives up first."""
+"""Of the scenario that shows what is wrong; three requests are needed to see which block a store gives up first."""
 
 
 @cache
@@ -66,7 +66,7 @@ def check(patch: Patch, done: Verification) -> None:
         assert sorted(change.what for change in done.changes) == sorted(patch.changes), done
     for each in done.having("broken"):
         assert each.violation is not None
-        assert len(each.violation.scenario.events) <= MAX_EVENTS
+        assert each.clause != patch.broken[0] or len(each.violation.scenario.events) <= MAX_EVENTS
 
 
 def pairs() -> Iterator[ParameterSet]:
