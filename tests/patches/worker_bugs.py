@@ -337,7 +337,7 @@ WORKER_BUGS = (
     ),
     _store(
         "store-evicts-youngest",
-        "STORE-PUT-3 WORK-EMIT-3 STORE-READ-1",
+        "WORK-EMIT-3 STORE-PUT-3 STORE-READ-1",
         Rewrite(_youngest_first),
     ),
     _store(

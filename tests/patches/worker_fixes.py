@@ -111,11 +111,8 @@ WORKER_FIXES = (
         worker(Rewrite(explicit_refusals)) | capture(Rewrite(explicit_refusals)),
         fixed=("WORK-REFUSE-4",),
     ),
-    Patch(
-        "worker-fix-step-atomic",
-        worker(imported("import copy"), _SAVED),
-        fixed=("WORK-REFUSE-3",),
-    ),
+    # F31-10 no longer shows, but what was stored before a read failed stays: WORK-REFUSE-3 is still violated.
+    Patch("worker-half-fix-step-atomic", worker(imported("import copy"), _SAVED)),
     Patch(
         "worker-fix-and-break",
         store(_FIRST_WRITER) | worker(Replace(COMMIT, "emit_start <= token_end", "emit_start < token_end")),
