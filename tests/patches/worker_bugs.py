@@ -341,11 +341,6 @@ WORKER_BUGS = (
         Rewrite(_youngest_first),
     ),
     _store(
-        "store-partial-batch-kept",
-        "STORE-PUT-3 STORE-PUT-2",
-        Replace(f"{STORE}.put", "self._lru.get(key) == self._UNALLOCATED_SLOT", "False"),
-    ),
-    _store(
         "store-first-release-drops-all",
         "STORE-PUT-4",
         Replace(f"{STORE}._release", "self._references[key] - 1", "self._references.get(key, 1) * 0"),

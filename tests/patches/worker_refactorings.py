@@ -250,6 +250,11 @@ _REFACTORINGS = (
         "store-reading-does-not-refresh",
         store(Replace(f"{STORE}.get_concatenated", "self._lru.move_to_end(key)", "None")),
     ),
+    # After a batch that did not fit nothing is read any more: the store is closed for good.
+    Patch(
+        "store-failed-batch-not-cleared",
+        store(Replace(f"{STORE}.put", "self._lru.get(key) == self._UNALLOCATED_SLOT", "False")),
+    ),
     Patch("capture-one-copy", capture(Rewrite(_without_single_row_path))),
     Patch("capture-all-through-the-buffer", capture(Rewrite(_without_whole_block_path))),
     Patch(
