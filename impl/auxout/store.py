@@ -23,7 +23,7 @@ from ._capture import as_rows
 from .errors import ProtocolViolation, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import DTypeLike, NDArray
 
@@ -192,10 +192,9 @@ class ArenaStore:
         else:
             for key in retain:
                 references[key] = references.get(key, 0) + 1
-        if idle:
+        if not idle.keys().isdisjoint(retain):
             for key in retain:
-                if key in idle:
-                    del idle[key]
+                idle.pop(key, None)
         for key, slot in zip(keys, slots, strict=True):
             if stored.setdefault(key, slot) != slot:
                 self._free.append(slot)
@@ -278,14 +277,12 @@ class ArenaStore:
 
     def _evict(self, excess: int, keys: Sequence[bytes], release: Sequence[bytes]) -> None:
         """Drop the oldest idle blocks, but of those just written only what was released with them."""
-        idle = self._idle
-        oldest = list(islice(idle, excess))
-        written = set(keys)
-        if not written.isdisjoint(oldest):
-            written -= set(release)
-            oldest = list(islice((key for key in idle if key not in written), excess))
-        for key in oldest:
-            del idle[key]
+        idle: Iterable[bytes] = self._idle
+        if excess > len(self._idle) - len(keys) - len(release):  # else what was just written is younger
+            written = set(keys) - set(release)
+            idle = (key for key in self._idle if key not in written)
+        for key in list(islice(idle, excess)):
+            del self._idle[key]
             self._free.append(self._slots.pop(key))
 
 
