@@ -58,7 +58,7 @@ BUGS = (
     ),
     _bug(
         "emit-start-of-outputs",
-        "SCHED-EMIT-2 SCHED-EMIT-5",
+        "SCHED-EMIT-5 SCHED-EMIT-2",
         Replace(BUILD, "request.num_tokens - 1", "request.num_output_tokens - 1"),
     ),
     _bug(
@@ -101,7 +101,7 @@ BUGS = (
     # Hashes.
     _bug(
         "first-hash-skipped",
-        "SCHED-HASH-1 SCHED-HASH-3",
+        "SCHED-HASH-1 SCHED-HASH-3 SCHED-TERM-5",
         Replace(PACK, "block_hashes[num_sent:]", "block_hashes[num_sent + 1:]"),
     ),
     _bug(
@@ -116,7 +116,7 @@ BUGS = (
     ),
     _bug(
         "newest-hash-first",
-        "SCHED-HASH-4 SCHED-HASH-2 SCHED-RESTART-2",
+        "SCHED-HASH-4 SCHED-HASH-1 SCHED-HASH-2 SCHED-RESTART-2",
         Replace(PACK, "b''.join(new_hashes)", "b''.join(reversed(new_hashes))"),
     ),
     _bug("no-hash-only-updates", "SCHED-HASH-6 SCHED-HASH-8", Rewrite(_drop_hash_only_updates)),

@@ -95,6 +95,12 @@ def test_the_corpus_is_large_enough() -> None:
         assert any(patch.fixed and release in patch.releases for patch in FIXES)
 
 
+def test_every_patch_changes_its_releases() -> None:
+    for patch in CORPUS:
+        for release in patch.releases:
+            assert patch.diff(Path(resolve(f"vllm=={release}").spec.where)), patch.name
+
+
 def test_the_worker_s_files_are_the_same_in_both_releases() -> None:
     """So that its patches need one of them only."""
     old, new = (Path(resolve(f"vllm=={release}").spec.where) for release in RELEASES)

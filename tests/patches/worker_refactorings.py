@@ -138,7 +138,6 @@ _REFACTORINGS = (
         worker(
             Replace(
                 COMMIT,
-                NEWEST,
                 "rows = np.concatenate((rows, buffer.read(request_id, stored_end, token_end)))",
                 """
                 stored_rows, rows = rows, np.empty((token_end - emit_start, *rows.shape[1:]), rows.dtype)
@@ -153,7 +152,6 @@ _REFACTORINGS = (
         worker(
             Replace(
                 COMMIT,
-                NEWEST,
                 "rows = routed_experts[start:end - rejected]",
                 "rows = self._accepted(routed_experts, start, end, rejected)",
             ),
