@@ -131,7 +131,11 @@ BUGS = (
         Replace(PACK, "num_sent <= len(block_hashes)", "True"),
     ),
     # Ends.
-    _bug("events-never-cleared", "SCHED-TERM-2", Replace(BUILD, "self._finished_requests = {}", "")),
+    _bug(
+        "events-never-cleared",
+        "SCHED-TERM-2 SCHED-REFUSE-4",
+        Replace(BUILD, "self._finished_requests = {}", ""),
+    ),
     _bug(
         "event-only-with-hashes",
         "SCHED-TERM-1 SCHED-TERM-7 SCHED-META-3 SCHED-RESTART-1",
@@ -153,12 +157,13 @@ BUGS = (
     ),
     _bug(
         "event-of-a-stranger",
-        "SCHED-TERM-3 SCHED-TERM-2 SCHED-TERM-4 SCHED-HASH-2 SCHED-RESET-4 SCHED-REFUSE-4",
+        "SCHED-TERM-3 SCHED-TERM-2 SCHED-TERM-4 SCHED-HASH-2 SCHED-RESET-3 SCHED-RESET-4 "
+        "SCHED-RESTART-2 SCHED-REFUSE-4",
         Replace(FINISH, "return", "num_sent = 0"),
     ),
     _bug(
         "preemption-forgotten",
-        "SCHED-TERM-7 SCHED-TERM-8 SCHED-META-3 SCHED-RESTART-1",
+        "SCHED-TERM-7 SCHED-TERM-6 SCHED-TERM-8 SCHED-META-3 SCHED-HASH-2 SCHED-RESTART-1",
         Replace(
             FINISH,
             "request_id = request.request_id",
