@@ -1,0 +1,82 @@
+"""What a worker is shown of a corruption, value by value; beside it everything stays as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from auxout_spec.calls import ProcessOutput
+from auxout_spec.engine import EngineState, Tamper, initial
+from auxout_spec.engine.tampering import (
+    NOBODY,
+    REPORT_KINDS,
+    tampered_batches,
+    tampered_metadata,
+    tampered_reports,
+)
+from auxout_spec.values import Metadata, Row
+from auxout_spec.worker import Part
+
+H = bytes(range(32))
+METADATA = Metadata(3, (("A", 5), ("B", 7)), (("C", (H,)),), ("D",))
+BATCH = (("A", 5, 1), ("B", 7, 2))
+
+
+def corrupted(*events: Tamper) -> EngineState:
+    return initial()._replace(tampered=events)
+
+
+def part(name: str, start: int, rejected: int = 0) -> Part:
+    return Part(name, start, tuple(Row(name, at, 0, 0) for at in (start, start + 1)), 1, rejected)
+
+
+FLYING = ((part("A", 5), part("B", 7)), (part("A", 7),), (part("B", 9),))
+
+
+@pytest.mark.parametrize(
+    ("event", "shown"),
+    [
+        (Tamper("old_generation", "A", 2), METADATA._replace(generation=1)),
+        (Tamper("new_generation", "A", 2), METADATA._replace(generation=5)),
+        (Tamper("run_and_end", "A"), METADATA._replace(finished_requests=("D", "A"))),
+        (Tamper("late_start", "A", 2), METADATA._replace(requests=(("A", 7), ("B", 7)))),
+        (Tamper("unknown_end", "A"), METADATA._replace(finished_requests=("D", NOBODY))),
+        (Tamper("unknown_hashes", "A"), METADATA._replace(block_hashes=(("C", (H,)), (NOBODY, (bytes(32),))))),
+        (Tamper("old_generation", "A", 0), None),
+        (Tamper("old_generation", "A", -1), None),
+        (Tamper("new_generation", "A", 0), None),
+        (Tamper("new_generation", "A", -1), None),
+        (Tamper("run_and_end", "D"), None),
+        (Tamper("unknown_batch", "A"), None),
+        (Tamper("reject_more", "A", 1), None),
+    ],
+)  # fmt: skip
+def test_metadata(event: Tamper, shown: Metadata | None) -> None:
+    assert list(tampered_metadata(corrupted(event), METADATA)) == ([] if shown is None else [shown])
+
+
+def test_batches() -> None:
+    assert list(tampered_batches(corrupted(Tamper("unknown_batch", "A")), BATCH)) == [
+        (*BATCH, (NOBODY, 0, 1))
+    ]
+    assert list(tampered_batches(corrupted(Tamper("unknown_end", "A", 1)), BATCH)) == []
+
+
+@pytest.mark.parametrize(
+    ("event", "shown"),
+    [
+        (Tamper("reject_more", "A", 1), ProcessOutput((part("A", 5, 3), part("B", 7)))),
+        (Tamper("other_step", "A"), ProcessOutput((part("A", 7),), 1)),
+        (Tamper("reject_more", "A", 0), None),
+        (Tamper("reject_more", "A", -1), None),
+        (Tamper("late_start", "A", 1), None),
+    ],
+)
+def test_reports(event: Tamper, shown: ProcessOutput | None) -> None:
+    assert list(tampered_reports(corrupted(event), FLYING)) == ([] if shown is None else [shown])
+
+
+@pytest.mark.parametrize("kind", REPORT_KINDS)
+def test_a_step_alone_is_not_another_one(kind: str) -> None:
+    event = Tamper(kind, "B", 1)  # type: ignore[arg-type]
+    shown = list(tampered_reports(corrupted(event), FLYING[:1]))
+    assert shown == ([ProcessOutput((part("A", 5), part("B", 7, 3)))] if kind == "reject_more" else [])
