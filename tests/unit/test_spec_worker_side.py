@@ -8,10 +8,12 @@ from auxout_spec.calls import (
     BeginStep,
     BuildConnectorMeta,
     Exchange,
+    Halves,
     PrepareOutput,
     ProcessOutput,
     RequestFinished,
     TakeOutput,
+    apply,
 )
 from auxout_spec.engine import (
     Abort,
@@ -190,3 +192,8 @@ def test_a_corruption_that_nobody_sees(before: tuple[Event, ...], event: Event, 
         Impossible, match=f"^ENV-TAMPER-1: {type(event).__name__} does not show the corruption"
     ):
         step(config, state, event)
+
+
+def test_a_worker_has_its_sizes() -> None:
+    with pytest.raises(AssertionError, match="a call of a worker without limits"):
+        apply(PROFILES["0.32"], None, Halves(), PrepareOutput(()))

@@ -48,7 +48,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "kernel": (*_CONNECTOR, MODELS),
     "scheduler": (*_CONNECTOR, MODELS),
     "wire": _CONNECTOR,
-    "calls": _CONNECTOR,
+    "calls": (*_CONNECTOR, *_SIDE, "unit/test_spec_arrival.py"),
     "worker": (*_PARTS, MODELS),
     "store": (*_PARTS, MODELS),
     "engine.worker_side": (*_SIDE, *_STEPS, *_PARTS, MODELS),
