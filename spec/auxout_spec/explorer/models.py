@@ -128,9 +128,12 @@ _MODELS = (
     Model("nightly-conversation", "shared text with every interruption", Menu(_CONVERSATION, preemptions=1, aborts=1, evictions=1, stops=True, skips_hits=True, prefill_chunks=(2,)), nightly=True),
     Model("nightly-recomputed", "preempted twice while shared KV is evicted", Menu(_CONVERSATIONS, preemptions=2, aborts=1, evictions=1, stops=True, skips_hits=True), nightly=True),
     Model("nightly-prompts", "a shared prompt, computed in pieces by three", Menu(_PROMPTS, preemptions=1, aborts=1, stops=True, prefill_chunks=(2,)), nightly=True),
+    Model("nightly-drafts-2", "two draft tokens, blocks of three", _ROUGH._replace(adds=_two(4, 5), drafts=2), block_size=3, symmetric=True, nightly=True),
+    Model("nightly-conversations", "a conversation beside a private request", Menu((*_CONVERSATION, Add("C", 3, 2, 2)), preemptions=1, aborts=1, evictions=1, stops=True, skips_hits=True), nightly=True),
     Model("nightly-store-1", "a store of one object", Menu(_sizes((2, 2), (3, 1), (2, 1), (3, 1)), preemptions=1, stops=True, resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=1, nightly=True),
     Model("nightly-store-2", "a store of two objects", Menu(_sizes((3, 2), (2, 3), (4, 1), (5, 1)), aborts=1, stops=True, prefill_chunks=(2,), resets=(_WEIGHTS,), drained_resets=True, max_running=1), capacity=2, nightly=True),
     Model("nightly-store-3", "a store of three objects", _ROUGH._replace(adds=_sizes((3, 2), (5, 2), (2, 3), (3, 2)), preemptions=0, drafts=1, max_running=1), capacity=3, nightly=True),
+    Model("nightly-store-6", "a store in which two of four requests just fit", Menu(_sizes((3, 2), (5, 2), (3, 2), (2, 2)), aborts=1, stops=True, max_running=2), capacity=6, nightly=True),
     Model("nightly-store-5", "a store in which two requests just fit", Menu(_sizes((3, 3), (5, 2), (3, 2)), aborts=1, stops=True, max_running=2), capacity=5, nightly=True),
 )
 # fmt: on
