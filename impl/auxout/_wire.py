@@ -180,15 +180,26 @@ class EmitStarts(_Columns[int]):
 
 
 class NewHashes(_Columns[PackedBlockHashes]):
-    """Request -> its new hashes. Creating one is O(1)."""
+    """Request -> its new hashes. Creating one packs them, O(requests + bytes), like ``EmitStarts``."""
 
-    __slots__ = ("_data", "_names", "_sizes")
+    __slots__ = ("_data", "_names", "_packed", "_sizes")
 
-    def __init__(self, names: Sequence[str], data: Sequence[bytes], sizes: Sequence[int]) -> None:
-        """Columns of ids, joined hashes and bytes per hash; they are kept, not copied, and must not change."""
+    def __init__(
+        self,
+        names: Sequence[str],
+        data: Sequence[bytes],
+        sizes: Sequence[int],
+        packed: FlatHashes | None = None,
+    ) -> None:
+        """Columns of ids, joined hashes and bytes per hash; they are kept, not copied, and must not change.
+
+        Args:
+            packed: what they were unpacked from.
+        """
         self._names = names
         self._data = data
         self._sizes = sizes
+        self._packed = _pack_hashes(names, data, sizes) if packed is None else packed
         self._table = None
 
     @staticmethod
@@ -218,12 +229,7 @@ class NewHashes(_Columns[PackedBlockHashes]):
 
     def pack(self) -> FlatHashes:
         """Ids, hashes and bytes per hash, flat."""
-        data, sizes = self._data, self._sizes
-        size = sizes[0] if sizes else 0
-        if sizes.count(size) != len(sizes):
-            return pack_ids(self._names), data, sizes
-        single = size > 0 and countOf(map(len, data), size) == len(data)
-        return pack_ids(self._names), b"".join(data) if single else data, size
+        return self._packed
 
 
 def _no_hashes() -> dict[str, PackedBlockHashes]:
@@ -287,11 +293,12 @@ def _restore_starts(ids: FlatIds, starts: FlatInts) -> EmitStarts:
 
 
 def _restore_hashes(names: FlatIds, data: Any, sizes: int | Sequence[int]) -> NewHashes:
+    packed = names, data, sizes
     if isinstance(sizes, int):
         if isinstance(data, bytes):
             data = [data[start : start + sizes] for start in range(0, len(data), sizes)]
         sizes = [sizes] * len(data)
-    return NewHashes(unpack_ids(names), data, sizes)
+    return NewHashes(unpack_ids(names), data, sizes, packed)
 
 
 def pack_ids(ids: Sequence[str]) -> FlatIds:
@@ -302,6 +309,16 @@ def pack_ids(ids: Sequence[str]) -> FlatIds:
 
 def unpack_ids(packed: FlatIds) -> Sequence[str]:
     return packed.split(_SEPARATOR) if isinstance(packed, str) else packed
+
+
+def _pack_hashes(names: Sequence[str], data: Sequence[bytes], sizes: Sequence[int]) -> FlatHashes:
+    if not names:
+        return (), (), 0
+    size = sizes[0]
+    if sizes.count(size) != len(sizes):
+        return pack_ids(names), data, sizes
+    single = size > 0 and countOf(map(len, data), size) == len(data)
+    return pack_ids(names), b"".join(data) if single else data, size
 
 
 def _pack_ints(values: Sequence[int]) -> FlatInts:

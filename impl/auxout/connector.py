@@ -14,7 +14,8 @@ something up in it (``_wire``).
 
 from __future__ import annotations
 
-from operator import countOf, itemgetter
+from itertools import compress
+from operator import countOf, itemgetter, ne
 from typing import TYPE_CHECKING, Any
 
 from . import _kernel
@@ -30,7 +31,7 @@ from ._wire import (
 from .errors import ProtocolViolation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -128,9 +129,11 @@ class AuxOutputSchedulerConnector:
             _require_sampling(starting, requests)
         new: HashColumns = [], [], []
         names, data, sizes = new
-        progress: list[tuple[int, str, int, bytes]] = []
-        for index, block_hashes, num_sent, last in _changed(found, lineup):
-            name = everyone.names[index]
+        progress: list[tuple[int, str, tuple[int, bytes]]] = []
+        ids, nums_sent, lasts = everyone.names, lineup.num_sent, lineup.last
+        for index in _changed(found, nums_sent):
+            name, block_hashes = ids[index], found[index].block_hashes
+            num_sent, last = nums_sent[index], lasts[index]
             if (
                 num_sent
                 and len(block_hashes) == num_sent + 1
@@ -140,11 +143,11 @@ class AuxOutputSchedulerConnector:
                 # By far the most frequent case, without a call, a slice and a join.
                 names.append(name)
                 data.append(fresh)
-                sizes.append(len(fresh))
-                progress.append((index, name, num_sent + 1, fresh))
+                sizes.append(len(last))
+                progress.append((index, name, (num_sent + 1, fresh)))
             else:
                 _append(new, name, _pack_unsent(name, block_hashes, num_sent, last))
-                progress.append((index, name, len(block_hashes), block_hashes[-1]))
+                progress.append((index, name, (len(block_hashes), block_hashes[-1])))
         starts = EmitStarts(batch.roster, self._emit_starts(running, self._require_history))
         # Nothing is refused from here on, so this is where the state may change.
         self._commit(lineup, batch, starting, progress)
@@ -263,16 +266,16 @@ class AuxOutputSchedulerConnector:
         lineup: _Lineup,
         batch: _Batch,
         starting: Sequence[str],
-        progress: list[tuple[int, str, int, bytes]],
+        progress: list[tuple[int, str, tuple[int, bytes]]],
     ) -> None:
         """Count requests as active and hashes as sent. O(both)."""
         active = self._sent
         for name in starting:
             active[name] = _NOTHING_SENT
-        for index, name, num_hashes, newest in progress:
-            active[name] = num_hashes, newest
-            lineup.num_sent[index] = num_hashes
-            lineup.last[index] = newest
+        num_sent, last = lineup.num_sent, lineup.last
+        for index, name, sent in progress:
+            active[name] = sent
+            num_sent[index], last[index] = sent
         if batch not in lineup.recent:
             lineup.recent = [batch, *lineup.recent[: _NUM_RECENT - 1]]
         self._lineup = lineup
@@ -392,16 +395,12 @@ def _look_up(
         raise ProtocolViolation(clause, missing, "it is not among the engine's requests") from None
 
 
-def _changed(requests: Sequence[Request], lineup: _Lineup) -> list[tuple[int, Sequence[bytes], int, bytes]]:
-    """Position, hash list and what was sent, of lists that have not just the length sent. O(requests)."""
+def _changed(requests: Sequence[Request], num_sent: list[int]) -> Iterable[int]:
+    """Positions of requests whose hash list has not just the length sent. O(requests)."""
     counts = [len(request.block_hashes) for request in requests]
-    if counts == lineup.num_sent:
-        return []
-    return [
-        (index, requests[index].block_hashes, num_sent, lineup.last[index])
-        for index, (count, num_sent) in enumerate(zip(counts, lineup.num_sent, strict=True))
-        if count != num_sent
-    ]
+    if counts == num_sent:
+        return ()
+    return compress(range(len(counts)), map(ne, counts, num_sent))
 
 
 def _pack_unsent(
