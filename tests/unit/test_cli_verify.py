@@ -160,7 +160,13 @@ def run_full(*words: object, **environment: str) -> subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        # Not measured under coverage, whose own file is then too large.
+        env={
+            **os.environ,
+            "COVERAGE_PROCESS_CONFIG": "",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            **environment,
+        },
     )
 
 
