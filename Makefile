@@ -53,7 +53,7 @@ explore: $(call needs,conformance)  ## search the models of the whole protocol
 nightly: $(call needs,test)  ## larger models, many more random scenarios, mutants of the spec (long)
 	$(BIN)/auxout explore --nightly
 	$(BIN)/auxout conform --suite deep reference impl
-	$(BIN)/python tests/quality/mutation/run.py
+	$(MAKE) mutation
 
 mutation: $(call needs,test)  ## mutate the spec and see whether the tests notice (long)
 	$(BIN)/python tests/quality/mutation/run.py

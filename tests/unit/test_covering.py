@@ -58,10 +58,14 @@ def test_each_walk_takes_what_none_took_before() -> None:
 
 
 def test_a_cut_graph_says_so_and_holds_what_leaves_the_nearest_states() -> None:
+    """The start, where A arrives; A alone, where a chunk, an abort, a step or B follows; A and B."""
     graph = Graph(MODELS[SMALL], 3)
+    walks = [[type(event).__name__ for event in walk.events] for walk in graph.walks()]
     assert not graph.complete
-    # The start has one request to add; then the other can come, or a step can be launched.
-    assert {len(walk.events) for walk in graph.walks()} <= {1, 2, 3}
+    assert graph.transitions == 11
+    assert walks[:3] == [["Add", "Chunk"], ["Add", "Abort"], ["Add", "Launch"]]
+    assert walks[3] == ["Add", "Add", "Chunk"]
+    assert sorted(walks[4:]) == [["Add", "Add", "Abort"]] * 2 + [["Add", "Add", "Launch"]] * 3
 
 
 @pytest.mark.parametrize(("target", "max_states"), [("reference", 200), ("impl", 200), ("impl-torch", 50)])

@@ -51,7 +51,10 @@ def broken_cover(config: EngineConfig, before: EngineState, exchanges: tuple[Exc
 
 
 def broken_hit(config: EngineConfig, before: EngineState, event: Event, after: EngineState) -> Broken | None:
-    """Of KV found elsewhere, the whole blocks whose rows are known are loaded (HIT-CUT-1)."""
+    """Of KV found elsewhere, the whole blocks whose rows are known are loaded (HIT-CUT-1).
+
+    Only of loads that are part of a step; the models of such engines have no others.
+    """
     if not config.gives_up_hits or not isinstance(event, Launch) or not event.external:
         return None
     loaded = {entry.request_id: entry.num_external_tokens for entry in after.in_flight[-1].entries}

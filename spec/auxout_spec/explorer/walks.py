@@ -48,7 +48,7 @@ class Graph:
         self.transitions = sum(map(len, self._untaken))
 
     def walks(self) -> Iterator[Walk]:
-        """Every transition in one walk, which may be told once."""
+        """Walks that take each transition for the first time in one of them; they can be asked for once."""
         for number in range(len(self._untaken)):
             while self._untaken[number]:
                 before, after = self._way_to(number), self._onward(number)
