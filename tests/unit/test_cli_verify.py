@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -97,9 +98,15 @@ def contents(folder: Path) -> set[str]:
 
 
 def processes(folder: Path) -> list[str]:
-    """Processes that have to do with a folder."""
-    listed = subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True, check=False).stdout
-    return [line for line in listed.splitlines() if str(folder) in line and not line.startswith("Z")]
+    """Processes that have to do with a folder and do not end by themselves: a killed one needs a moment."""
+    command = ["ps", "-eo", "stat,args"]
+    deadline = time.monotonic() + 10
+    while True:
+        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        left = [line for line in listed.splitlines() if str(folder) in line and not line.startswith("Z")]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
 
 
 def test_an_endless_loop_at_import(
