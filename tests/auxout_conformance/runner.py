@@ -201,16 +201,24 @@ class Judgement:
         self.findings = findings
         self.profile = self._rules._replace(deviations=judged_profile(self.target, findings).deviations)
 
-    def run(self) -> Report:
-        """Everything, in order of cost; what breaks the target ends it."""
-        self._selfcheck()
+    def run(self, *, random_only: bool = False) -> Report:
+        """Everything, in order of cost; what breaks the target ends it.
+
+        Args:
+            random_only: leave out what does not depend on the seed.
+        """
+        phases = (self._cases, self._known_findings, self._optimized, self._random)
+        if random_only:
+            phases = (self._random,)
+        else:
+            self._selfcheck()
         host = self._host
         try:
             host = host or open_host(self.target)
             self._offered(host.offer)
             if not self._settled:
                 self._know(remaining(self.findings, self.target, host))
-            for phase in (self._cases, self._known_findings, self._optimized, self._random):
+            for phase in phases:
                 phase(host)
                 if self.stop_first and self.violations:
                     break

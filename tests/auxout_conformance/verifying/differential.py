@@ -6,7 +6,7 @@ looked for here are different answers of which neither is worse than the other: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from auxout_spec.profiles import PROFILES, Profile
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Metadata, RequestView
 
-from ..cases import cases_in
+from ..cases import Case, cases_in
 from ..hosts import Host, TargetBroken
 from ..judge import Failure, Play, agrees, describe_call, describe_outcome, play
 from ..machine import Tally, search
@@ -132,6 +132,7 @@ def compare(
     *,
     judged: Judgement,
     progress: Callable[[str, int, int], None],
+    random_only: bool = False,
 ) -> Compared:
     """Play the curated cases, then random scenarios, on both.
 
@@ -139,12 +140,14 @@ def compare(
         rules: the profile that judges both, without deviations.
         judged: the judgement of the patched code: its suite, its seed, and what it found already.
         progress: told phase, number done and total.
+        random_only: leave out the cases.
 
     Raises:
         BaseBroken: the base crashed or hung.
         TargetBroken: the patched code did.
     """
-    return _Comparing(Pair(base, patched), rules, judged, progress).run()
+    cases = () if random_only else cases_in(rules.name)
+    return _Comparing(Pair(base, patched), rules, judged, progress).run(cases)
 
 
 class _Comparing:
@@ -159,8 +162,7 @@ class _Comparing:
         self._changes: list[Change] = []
         self._tally = Tally()
 
-    def run(self) -> Compared:
-        cases = cases_in(self._rules.name)
+    def run(self, cases: Sequence[Case]) -> Compared:
         for number, case in enumerate(cases, 1):
             _, failure = play(self._pair, case.scenario, self._rules, DifferentialPlay)
             self._found(case.scenario, failure)
