@@ -15,9 +15,11 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
     Ints = NDArray[np.int64]
+
+_CACHE_LINE = 64
 
 
 class Span(NamedTuple):
@@ -138,6 +140,14 @@ def gather(arena: NDArray[Any], slots: list[int], skip: int, out: Any) -> None:
         out, slots = out[block_size - skip :], slots[1:]
     whole = out[: len(slots) * block_size].reshape(-1, *arena.shape[1:])
     np.take(as_items(arena), slots, out=as_items(whole), mode="clip")  # unlike "raise", "clip" copies once
+
+
+def aligned(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """New memory that begins where a cache line does: copies between such blocks take up to half the time."""
+    kind = np.dtype(dtype)
+    memory = np.empty(prod(shape) * kind.itemsize + _CACHE_LINE, np.uint8)
+    start = -memory.__array_interface__["data"][0] % _CACHE_LINE
+    return np.ndarray(shape, kind, memory, start)
 
 
 def as_items(array: Any) -> NDArray[Any]:

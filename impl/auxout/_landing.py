@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._capture import Span, as_items, as_list, blocks_of, copy_rows, gather, places
+from ._capture import Span, aligned, as_items, as_list, blocks_of, copy_rows, gather, places
 from ._intake import Writing
 from ._outputs import StepOutputs
 from ._wire import Roster
@@ -226,16 +226,19 @@ class Landing:
         # Of those whose rows the step computed: where they are in its rows.
         begins = (parts.source + emit - parts.cursor)[near]
         ends = (parts.source + self.span.num_accepted)[near]
-        buffer = self._rows
+        part, buffer = near.nonzero()[0], self._rows
         if reads or not self._step.owned:
-            far = np.array([read.num_rows for read in reads], np.int64)
-            num_near, num_far = int((ends - begins).sum()), int(far.sum())
-            buffer = np.empty((num_near + num_far, *buffer.shape[1:]), buffer.dtype)
-            begins, ends = self._copy_near(begins, ends, buffer[:num_near])
-            self._copy_far(reads, arena, buffer[num_near:])
-            stop = num_near + far.cumsum()
-            begins, ends = np.concatenate([begins, stop - far]), np.concatenate([ends, stop])
-        part = np.concatenate([near.nonzero()[0], np.array([read.part for read in reads], np.int64)])
+            num_near = int((ends - begins).sum())
+            num_rows = num_near + sum(read.num_rows for read in reads)
+            buffer = aligned((num_rows, *buffer.shape[1:]), buffer.dtype)
+            if num_near:
+                begins, ends = self._copy_near(begins, ends, buffer[:num_near])
+            if reads:
+                self._copy_far(reads, arena, buffer[num_near:])
+                far = np.array([(read.part, read.num_rows) for read in reads], np.int64)
+                stop = num_near + far[:, 1].cumsum()
+                part = np.concatenate([part, far[:, 0]])
+                begins, ends = np.concatenate([begins, stop - far[:, 1]]), np.concatenate([ends, stop])
         if len(part) == len(self._step.starts) and (not reads or len(part) == 1):
             return StepOutputs(self._step.roster, emit, (begins, ends), buffer, {})
         roster, starts, begins, ends = self._in_batch_order(part, begins, ends)

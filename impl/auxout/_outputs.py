@@ -8,12 +8,13 @@ scheduler connector does not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._wire import AuxRequestOutput, Roster, unpack_ids
+from ._wire import AuxRequestOutput, Roster
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,8 +29,6 @@ class StepOutputs(Mapping[str, AuxRequestOutput]):
 
     Rows are views of the buffer that all requests of the step share: who keeps some of them keeps it all.
     """
-
-    __slots__ = ("_buffer", "_errors", "_ranges", "_roster", "_starts", "_table")
 
     def __init__(
         self,
@@ -53,31 +52,32 @@ class StepOutputs(Mapping[str, AuxRequestOutput]):
         self._ranges = ranges
         self._buffer = buffer
         self._errors = errors
-        self._table: dict[str, tuple[int, NDArray[Any]]] | None = None
 
-    def parts(self) -> dict[str, tuple[int, NDArray[Any]]]:
-        """Token start and rows of each request. O(n) once, then O(1)."""
-        if self._table is None:
-            if self._ranges is None:
-                views: Any = self._buffer[:, np.newaxis]
-            else:
-                ranges = zip(self._ranges[0].tolist(), self._ranges[1].tolist(), strict=True)
-                views = [self._buffer[begin:end] for begin, end in ranges]
-            self._table = dict(
-                zip(self._roster.ids, zip(self._starts.tolist(), views, strict=True), strict=True)
-            )
-        return self._table
+    @cached_property
+    def parts(self) -> dict[str, tuple[int, int, NDArray[Any]]]:
+        """Token start, token end and rows of each request. O(n) once, then O(1)."""
+        if self._ranges is None:
+            lengths: Any = 1
+            views: Any = self._buffer[:, np.newaxis]
+        else:
+            begins, ends = self._ranges
+            lengths = ends - begins
+            views = [
+                self._buffer[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+            ]
+        starts, ends = self._starts.tolist(), (self._starts.astype(np.int64) + lengths).tolist()
+        return dict(zip(self._roster.ids, zip(starts, ends, views, strict=True), strict=True))
 
     def __getitem__(self, request_id: str) -> AuxRequestOutput:
-        return AuxRequestOutput(*self.parts()[request_id], self._errors.get(request_id))
+        start, _, rows = self.parts[request_id]
+        return AuxRequestOutput(start, rows, self._errors.get(request_id))
 
     def get(self, key: str, default: Any = None) -> Any:
         """The request's output, without an exception on the way where there is none."""
-        part = self.parts().get(key)
-        return default if part is None else AuxRequestOutput(*part, self._errors.get(key))
+        return self[key] if key in self.parts else default
 
     def __contains__(self, request_id: object) -> bool:
-        return request_id in self.parts()
+        return request_id in self.parts
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._roster.ids)
@@ -127,7 +127,7 @@ def _restore(
         data = bytearray(data)
     flat: Any = np.frombuffer(data, dtype)
     buffer = flat.reshape(-1, *shape)
-    roster, token_starts = Roster(unpack_ids(ids), ids), np.frombuffer(starts, "<u4")
+    roster, token_starts = Roster.unpack(ids), np.frombuffer(starts, "<u4")
     if lengths is None:
         return StepOutputs(roster, token_starts, None, buffer, errors)
     counts = np.frombuffer(lengths, "<u4").astype(np.int64)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ._wire import FlatIds
+
     Ints = NDArray[np.int64]
 
 _NUM_RECENT = 4
@@ -28,8 +30,10 @@ _FIRST_SEATS = 64
 class Batch(NamedTuple):
     """A batch of ids, looked up."""
 
+    key: FlatIds
+    """Of the roster, as it came."""
     roster: Roster
-    """Of the batch before, where that had the same ids: then they are joined already."""
+    """Of the batch before, where that came with the same ids: they may be joined already."""
     seats: Ints
     """-1 for ids that have none."""
     complete: bool
@@ -73,16 +77,15 @@ class RequestTable:
         Raises:
             ProtocolViolation: WORK-STEP-1: an id comes twice.
         """
-        ids = roster.ids
+        key, ids = roster.key, roster.ids
         for batch in self._recent:
-            known = batch.roster
-            # Ids that were pickled come joined; the runner's and the scheduler's are often the same objects.
-            if known.ids == ids or (known.is_packed and roster.is_packed and known.pack() == roster.pack()):
+            # Ids that were pickled come joined; the runner's are the same objects in each step.
+            if batch.key == key:
                 return batch
         if len(set(ids)) < len(ids):
             raise ProtocolViolation("WORK-STEP-1", None, "a request is in the batch twice")
         seats = [self.seats.get(request_id, -1) for request_id in ids]
-        batch = Batch(roster, np.array(seats, np.int64), -1 not in seats)
+        batch = Batch(key, roster, np.array(seats, np.int64), -1 not in seats)
         if batch.complete:
             self._recent = [batch, *self._recent[: _NUM_RECENT - 1]]
         return batch

@@ -13,6 +13,7 @@ import sys
 from array import array
 from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import countOf
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -93,16 +94,26 @@ class Roster:
         self.ids = ids
         self._packed = packed
 
+    @staticmethod
+    def unpack(packed: FlatIds) -> Roster:
+        """The roster of ``pack``. O(1) where it is one of the latest, as in most steps, else O(n)."""
+        return _unpacked(packed) if isinstance(packed, str) else Roster(packed, packed)
+
     @property
-    def is_packed(self) -> bool:
-        """Whether ``pack`` costs nothing."""
-        return self._packed is not None
+    def key(self) -> FlatIds:
+        """Equal keys are equal rosters; two that came in different ways may differ all the same. O(1)."""
+        return self.ids if self._packed is None else self._packed
 
     def pack(self) -> FlatIds:
         """The ids as one string, or as they are if one string would be ambiguous. O(n) once, then O(1)."""
         if self._packed is None:
-            self._packed = pack_ids(self.ids)
+            self._packed = _pack_ids(self.ids)
         return self._packed
+
+
+@lru_cache(maxsize=8)
+def _unpacked(packed: str) -> Roster:
+    return Roster(tuple(packed.split(_SEPARATOR)), packed)
 
 
 class _Columns(Mapping[str, _V]):
@@ -289,7 +300,7 @@ def _restore_metadata(
 
 
 def _restore_starts(ids: FlatIds, starts: FlatInts) -> EmitStarts:
-    return EmitStarts(Roster(unpack_ids(ids), ids), _unpack_ints(starts), starts)
+    return EmitStarts(Roster.unpack(ids), _unpack_ints(starts), starts)
 
 
 def _restore_hashes(names: FlatIds, data: Any, sizes: int | Sequence[int]) -> NewHashes:
@@ -298,16 +309,16 @@ def _restore_hashes(names: FlatIds, data: Any, sizes: int | Sequence[int]) -> Ne
         if isinstance(data, bytes):
             data = [data[start : start + sizes] for start in range(0, len(data), sizes)]
         sizes = [sizes] * len(data)
-    return NewHashes(unpack_ids(names), data, sizes, packed)
+    return NewHashes(_unpack_ids(names), data, sizes, packed)
 
 
-def pack_ids(ids: Sequence[str]) -> FlatIds:
+def _pack_ids(ids: Sequence[str]) -> FlatIds:
     packed = _SEPARATOR.join(ids)
     # An id that holds the separator, or no id at all, could not be told apart.
     return packed if packed.count(_SEPARATOR) == len(ids) - 1 else tuple(ids)
 
 
-def unpack_ids(packed: FlatIds) -> Sequence[str]:
+def _unpack_ids(packed: FlatIds) -> Sequence[str]:
     return packed.split(_SEPARATOR) if isinstance(packed, str) else packed
 
 
@@ -316,9 +327,9 @@ def _pack_hashes(names: Sequence[str], data: Sequence[bytes], sizes: Sequence[in
         return (), (), 0
     size = sizes[0]
     if sizes.count(size) != len(sizes):
-        return pack_ids(names), data, sizes
+        return _pack_ids(names), data, sizes
     single = size > 0 and countOf(map(len, data), size) == len(data)
-    return pack_ids(names), b"".join(data) if single else data, size
+    return _pack_ids(names), b"".join(data) if single else data, size
 
 
 def _pack_ints(values: Sequence[int]) -> FlatInts:

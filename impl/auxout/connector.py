@@ -173,20 +173,21 @@ class AuxOutputSchedulerConnector:
         """
         request_id = request.request_id
         # Of our worker's outputs without an object for each request.
-        part = output.parts().get(request_id) if type(output) is StepOutputs else _part(request_id, output)
+        part = output.parts.get(request_id) if type(output) is StepOutputs else _part(request_id, output)
         if part is None:
             clause = "SCHED-TAKE-1" if output is None else "SCHED-TAKE-2"
             raise ProtocolViolation(clause, request_id, "the worker returned no output for it")
-        token_start, rows = part
-        accepted = request.num_tokens - token_start - 1  # _kernel.num_accepted_rows
-        num_rows = len(rows)
-        if 0 <= accepted <= num_rows:
-            return rows if accepted == num_rows else rows[:accepted]
-        if accepted < 0 and not request.is_finished():
+        token_start, token_end, rows = part
+        accepted_end = request.num_tokens - 1
+        if accepted_end == token_end:
+            return rows
+        if token_start <= accepted_end < token_end:
+            return rows[: accepted_end - token_start]  # _kernel.num_accepted_rows
+        if accepted_end < token_start and not request.is_finished():
             return None
         if output is not None and getattr(output[request_id], "error", None) is not None:
             return None
-        raise _misplaced(request, token_start, num_rows, accepted)
+        raise _misplaced(request_id, token_start, token_end, accepted_end)
 
     def request_finished(self, request: Request) -> None:
         """Queue the terminal event of a request that finished, was aborted or was preempted.
@@ -438,20 +439,20 @@ def _append(columns: HashColumns, request_id: str, packed: tuple[bytes, int]) ->
     sizes.append(packed[1])
 
 
-def _part(request_id: str, output: Mapping[str, AuxRequestOutput] | None) -> tuple[int, NDArray[Any]] | None:
-    """Token start and rows of a request, None where there is none."""
+def _part(
+    request_id: str, output: Mapping[str, AuxRequestOutput] | None
+) -> tuple[int, int, NDArray[Any]] | None:
+    """Token start, token end and rows of a request, None where there is none."""
     found = None if output is None else output.get(request_id)
-    return None if found is None else (found.token_start, found.rows)
+    return None if found is None else (found.token_start, found.token_start + len(found.rows), found.rows)
 
 
-def _misplaced(request: Request, start: int, num_rows: int, accepted: int) -> ProtocolViolation:
+def _misplaced(request_id: str, start: int, end: int, accepted_end: int) -> ProtocolViolation:
     """The refusal of output whose rows do not reach the accepted tokens, or of which none is accepted."""
-    problem = f"output rows [{start}, {start + num_rows}) and accepted end {request.num_tokens - 1}: "
-    if accepted < 0:
-        return ProtocolViolation(
-            "SCHED-TAKE-6", request.request_id, problem + "a finished request gets no row"
-        )
-    return ProtocolViolation("SCHED-TAKE-7", request.request_id, problem + "rows are missing")
+    problem = f"output rows [{start}, {end}) and accepted end {accepted_end}: "
+    if accepted_end < start:
+        return ProtocolViolation("SCHED-TAKE-6", request_id, problem + "a finished request gets no row")
+    return ProtocolViolation("SCHED-TAKE-7", request_id, problem + "rows are missing")
 
 
 def _require(holds: bool, sentence: str) -> None:

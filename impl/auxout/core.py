@@ -197,7 +197,7 @@ class WorkerCore:
         if len(self._steps) >= self._max_in_flight:
             raise ProtocolViolation("WORK-STEP-1", None, f"{len(self._steps)} steps are in flight already")
         step.require_sound(num_rows)
-        step.roster, step.seats, complete = self._table.find(step.roster)
+        _, step.roster, step.seats, complete = self._table.find(step.roster)
         seats = step.seats
         if not complete:
             unknown = [step.roster.ids[place] for place in places(seats < 0)]

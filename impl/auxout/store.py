@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ._capture import as_rows
+from ._capture import aligned, as_rows
 from .errors import ProtocolViolation, StoreError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ArenaStore:
         if max_objects < 1:
             raise ValueError(f"a store holds at least 1 block, not {max_objects}")
         self.max_objects = max_objects
-        self.blocks: NDArray[Any] = np.empty((max_objects + num_spare, *block_shape), dtype)
+        self.blocks: NDArray[Any] = aligned((max_objects + num_spare, *block_shape), dtype)
         self.rows = as_rows(self.blocks)
         self._slots: dict[bytes, int] = {}
         self._references: dict[bytes, int] = {}
@@ -148,9 +148,8 @@ class ArenaStore:
         if start + num_fresh > len(self.blocks):
             num_spare = len(self.blocks) - self.max_objects
             missing = start + num_fresh - len(self.blocks)
-            grown = np.empty(
-                (len(self.blocks) + max(num_spare, missing), *self.blocks.shape[1:]), self.blocks.dtype
-            )
+            num_slots = len(self.blocks) + max(num_spare, missing)
+            grown = aligned((num_slots, *self.blocks.shape[1:]), self.blocks.dtype)
             grown[:start] = self.blocks[:start]
             self.blocks, self.rows = grown, as_rows(grown)
         self._num_used += num_fresh

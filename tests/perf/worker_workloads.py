@@ -37,6 +37,7 @@ class Decoding:
     def __init__(self, makers: Sequence[MakeWorker], shape: Shape, num_requests: int) -> None:
         names = [f"req-{i:06d}" for i in range(num_requests)]
         self.requests = {name: Request(name, 64 + i % BLOCK_SIZE) for i, name in enumerate(names)}
+        self._scheduler_output = SimpleNamespace(num_scheduled_tokens=dict.fromkeys(names, 1))
         for request in self.requests.values():
             request.append()
         blocks = (64 + STEPS) // BLOCK_SIZE + 3
@@ -56,8 +57,7 @@ class Decoding:
         """Metadata of the next step, where it was begun already."""
 
     def metadata(self, worker: Worker) -> Any:
-        step = SimpleNamespace(num_scheduled_tokens=dict.fromkeys(self.requests, 1))
-        return worker.scheduler.build_connector_meta(step, self.requests)
+        return worker.scheduler.build_connector_meta(self._scheduler_output, self.requests)
 
     def look_ahead(self) -> None:
         """One more token for each, and the metadata of the step that computes it."""
@@ -313,7 +313,7 @@ def busy(make: MakeWorker, shape: Shape, num_requests: int, num_populations: int
     """Wall times of decode steps while another Python thread computes, in seconds.
 
     Raises:
-        RuntimeError: the other thread never ran during a population's steps.
+        RuntimeError: the other thread never ran during a step.
     """
     stop = threading.Event()
     progress = [0]
@@ -322,23 +322,24 @@ def busy(make: MakeWorker, shape: Shape, num_requests: int, num_populations: int
         while not stop.is_set():
             progress[0] += 1
 
-    thread, times = threading.Thread(target=compute), list[float]()
+    thread, times, during = threading.Thread(target=compute), list[float](), 0
     thread.start()
     try:
         for _ in range(num_populations):
-            decoding, seen = Decoding([make], shape, num_requests), progress[0]
+            decoding = Decoding([make], shape, num_requests)
             worker = decoding.workers[0]
             for _ in range(STEPS):
                 the_batch, metadata = decoding.advance(), decoding.metadata(worker)
-                before = time.perf_counter()
+                seen, before = progress[0], time.perf_counter()
                 decoding.step(worker, metadata, the_batch)
                 times.append(time.perf_counter() - before)
+                during += progress[0] - seen
             decoding.close()
-            if progress[0] == seen:
-                raise RuntimeError("the other thread never ran")
     finally:
         stop.set()
         thread.join()
+    if not during:
+        raise RuntimeError("the other thread never ran")
     return times
 
 

@@ -73,6 +73,12 @@ def test_one_row_each_needs_no_ranges(through: Any) -> None:
     assert read(made) == [("A", 5, BUFFER[:1].tolist(), None), ("B", 7, BUFFER[1:2].tolist(), None)]
 
 
+def test_positions_go_up_to_the_last_that_the_wire_can_carry() -> None:
+    far = (1 << 32) - 1
+    made = StepOutputs(Roster(("A", "B")), np.array([0, far], "<u4"), None, BUFFER[:2], {})
+    assert [(start, end) for start, end, _ in made.parts.values()] == [(0, 1), (far, far + 1)]
+
+
 def test_any_id_and_errors_survive() -> None:
     made = sent(outputs(ids=("A\0B", "", "C"), errors={"": "failed"}))
     assert [(name, each.error) for name, each in made.items()] == [

@@ -111,6 +111,16 @@ def test_slots_are_used_again_and_the_arena_grows_when_they_do_not_suffice() -> 
     expect((len(set(store.take(4)) | {0, 1, slots[2]}), len(store.blocks) >= 7), (7, True))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_the_arena_begins_where_a_cache_line_does(dtype: str) -> None:
+    for block_size in range(1, 9):
+        store = ArenaStore(max_objects=2, block_shape=(block_size, 3, 1), dtype=dtype, num_spare=1)
+        for count in (1, 4):  # the second makes it grow
+            fill(store, *range(count))
+            expect(store.blocks.ctypes.data % 64, 0)
+            expect((store.blocks.dtype, store.blocks.shape[1:]), (np.dtype(dtype), (block_size, 3, 1)))
+
+
 def test_a_store_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         arena(max_objects=0)

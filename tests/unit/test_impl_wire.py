@@ -80,6 +80,16 @@ def test_a_batch_is_joined_once() -> None:
     expect(roster.pack() is roster.pack(), True)
 
 
+def test_a_batch_that_comes_again_is_taken_apart_once() -> None:
+    for ids in (("A", "B"), ("A",), ("",)):
+        packed = Roster(ids).pack()
+        first, again = Roster.unpack(packed), Roster.unpack(f"{packed}")
+        expect((first.ids, first.pack(), first.key), (ids, packed, packed))
+        expect(again is first, True)
+    odd = Roster(("A\0", "B")).pack()
+    expect((odd, Roster.unpack(odd).ids), (("A\0", "B"), ("A\0", "B")))
+
+
 def test_the_invariant_check_can_fail() -> None:
     connector = AuxOutputSchedulerConnector()
     connector._check()
