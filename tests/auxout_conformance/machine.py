@@ -46,7 +46,7 @@ from auxout_spec.engine.options import (
     runs_on_load,
     takes_drafts,
 )
-from auxout_spec.engine.tampering import METADATA_KINDS, REPORT_KINDS
+from auxout_spec.engine.tampering import METADATA_KINDS, REPORT_KINDS, captured_whole
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.scheduler import NOTHING_SENT
@@ -69,7 +69,7 @@ OUTPUT_TAMPERS: tuple[TamperKind, ...] = ("no_output", "no_entry", "cut_rows", "
 HASH_TAMPERS: tuple[TamperKind, ...] = ("shrink_hashes", "mix_lengths", "replace_hash")
 DISRUPTIONS = (
     "abort", "preempt", "evict", "load", "reset", "pause_and_reset", "end", "close",
-    "tamper_output", "tamper_hashes", "tamper_metadata", "tamper_report", "unpack",
+    "tamper_output", "tamper_hashes", "tamper_metadata", "tamper_batch", "tamper_report", "unpack",
 )  # fmt: skip
 """Kinds of events that an example may do without."""
 
@@ -165,6 +165,12 @@ class EngineMachine(RuleBasedStateMachine):
     def launchable(self) -> tuple[EngineRequest, ...]:
         """The requests that a step launched now may schedule."""
         return launchable(self.play.config, self.play.state)
+
+    @property
+    def captured_whole(self) -> list[EngineRequest]:
+        """Those of which the worker notices when a position is skipped."""
+        running = [request for request in self.launchable if request.status == "running"]
+        return [request for request in running if captured_whole(self.play.state, request.request_id)]
 
     @property
     def sessions(self) -> list[EngineRequest]:
@@ -372,6 +378,13 @@ class EngineMachine(RuleBasedStateMachine):
         self.apply(Tamper(kind, name, data.draw(st.integers(1, 9), label="amount")))
         self.launch(data) if self.launchable else self.launch_nothing(data)
 
+    def tamper_batch(self, data: st.DataObject) -> None:
+        """Corrupt what the worker is told when a step is launched; that shows when it is processed."""
+        request = data.draw(st.sampled_from(self.captured_whole), label="request")
+        self.apply(Tamper("skip_ahead", request.request_id, data.draw(st.integers(1, 3), label="amount")))
+        lacks, _ = self._prefix(data, request, frozenset())
+        self.apply(Launch(((request.request_id, lacks),)))
+
     def tamper_report(self, data: st.DataObject) -> None:
         """Corrupt what the worker is told of a step."""
         kind = data.draw(st.sampled_from(REPORT_KINDS), label="kind")
@@ -411,6 +424,7 @@ WEIGHTS = {
     "tamper_output": 2,
     "tamper_hashes": 2,
     "tamper_metadata": 2,
+    "tamper_batch": 1,
     "tamper_report": 1,
     "close": 1,
     "unpack": 1,
@@ -433,6 +447,7 @@ POSSIBLE: dict[str, Callable[[EngineMachine], bool]] = {
     "tamper_output": lambda self: bool(self.play.state.in_flight),
     "tamper_hashes": lambda self: any(request.block_hashes for request in self.requests),
     "tamper_metadata": lambda self: self.with_worker and bool(self.requests),
+    "tamper_batch": lambda self: self.with_worker and bool(self.captured_whole),
     "tamper_report": lambda self: self.with_worker and bool(self.play.state.in_flight),
     "close": lambda self: self.with_worker,
     "unpack": lambda self: True,

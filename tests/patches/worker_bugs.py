@@ -208,6 +208,11 @@ WORKER_BUGS = (
         Replace(COMMIT, "capture_start >= capture_cursor", "True"),
     ),
     _worker(
+        "worker-gap-accepted",
+        "WORK-CAPTURE-3",
+        Replace(COMMIT, "capture_cursor < state.scheduled_cursor", "True"),
+    ),
+    _worker(
         "worker-not-reattached",
         "WORK-CAPTURE-3 WORK-ACCEPT-1",
         Replace(COMMIT, "capture_start = capture_cursor", "pass"),

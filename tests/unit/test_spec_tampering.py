@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 
 from auxout_spec.calls import ProcessOutput
-from auxout_spec.engine import EngineState, Tamper, initial
+from auxout_spec.engine import EngineState, Impossible, Tamper, initial
+from auxout_spec.engine.state import Entry
 from auxout_spec.engine.tampering import (
     NOBODY,
     REPORT_KINDS,
+    captured_whole,
     tampered_batches,
+    tampered_entries,
     tampered_metadata,
     tampered_reports,
 )
 from auxout_spec.values import Metadata, Row
-from auxout_spec.worker import Part
+from auxout_spec.worker import Part, WorkerRequest, WorkerState
 
 H = bytes(range(32))
 METADATA = Metadata(3, (("A", 5), ("B", 7)), (("C", (H,)),), ("D",))
@@ -59,6 +62,61 @@ def test_batches() -> None:
         (*BATCH, (NOBODY, 0, 1))
     ]
     assert list(tampered_batches(corrupted(Tamper("unknown_end", "A", 1)), BATCH)) == []
+
+
+def entry(name: str, skipped: int = 0) -> Entry:
+    return Entry(name, 6, 2, 0, True, 0, 0, skipped=skipped)
+
+
+CAPTURED = WorkerRequest(4, capture_cursor=6, scheduled_cursor=6)
+
+
+def knowing(*events: Tamper, **known: object) -> EngineState:
+    """An engine whose worker knows A, as CAPTURED but for some fields."""
+    requests = (("A", CAPTURED._replace(**known)),)
+    return corrupted(*events)._replace(worker=WorkerState(requests=requests))
+
+
+@pytest.mark.parametrize(
+    ("event", "skipped"),
+    [
+        (Tamper("skip_ahead", "A", 1), (1, 0)),
+        (Tamper("skip_ahead", "A", 3), (3, 0)),
+        (Tamper("unknown_batch", "A", 1), (0, 0)),
+    ],
+)
+def test_entries(event: Tamper, skipped: tuple[int, int]) -> None:
+    shown = tampered_entries(knowing(event), (entry("A"), entry("B")))
+    assert shown == (entry("A", skipped[0]), entry("B", skipped[1]))
+    assert [each.reported_start for each in shown] == [6 + each for each in skipped]
+
+
+@pytest.mark.parametrize(
+    ("known", "whole"),
+    [
+        ({}, True),
+        ({"capture_cursor": 7}, True),
+        ({"capture_cursor": 0, "scheduled_cursor": 0}, True),
+        ({"capture_cursor": 5}, False),
+        ({"capture_cursor": -1, "scheduled_cursor": 0}, False),
+        ({"num_in_flight": 1}, False),
+        ({"finished": True}, False),
+    ],
+)
+def test_whose_gap_is_noticed(known: dict[str, object], whole: bool) -> None:
+    assert captured_whole(knowing(**known), "A") is whole
+
+
+def test_a_gap_is_not_noticed_of_somebody_unknown_or_forgotten() -> None:
+    assert not captured_whole(knowing(), "B")
+    later = initial().connector._replace(generation=1)
+    assert not captured_whole(knowing()._replace(connector=later), "A")
+
+
+@pytest.mark.parametrize("event", [Tamper("skip_ahead", "A"), Tamper("skip_ahead", "B", 1)])
+def test_a_gap_that_nobody_notices(event: Tamper) -> None:
+    with pytest.raises(Impossible, match=r"^ENV-TAMPER-1: the worker does not notice what is skipped of"):
+        tampered_entries(knowing(event), (entry("A"), entry("B")))
 
 
 @pytest.mark.parametrize(

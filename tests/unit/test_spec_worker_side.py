@@ -85,6 +85,19 @@ def test_a_corrupted_batch_is_shown_before_the_sound_one() -> None:
     assert state == play(*SETTLED, DECODE)[0]
 
 
+@pytest.mark.parametrize("amount", [1, 4])
+def test_a_gap_shows_when_the_step_is_processed_and_ends_the_engine(amount: int) -> None:
+    state, exchanges = play(*SETTLED, Tamper("skip_ahead", "A", amount), DECODE)
+    assert made(exchanges) == [(BuildConnectorMeta, ""), (BeginStep, ""), (PrepareOutput, "")]
+    assert exchanges[2].call == PrepareOutput((("A", 4 + amount, 1),))
+    assert not state.tampered
+    held = state.worker
+    state, exchanges = step(SOUND, state, LAND)
+    assert made(exchanges) == [(ProcessOutput, "WORK-CAPTURE-3")]
+    assert state.problem is not None
+    assert (state.problem.clause, state.worker) == ("WORK-CAPTURE-3", held)
+
+
 @pytest.mark.parametrize(
     ("before", "tamper", "clause"),
     [
@@ -184,6 +197,9 @@ B = Add("B", 1)
         ((*FLYING, Tamper("reject_more", "A", 1)), Abort("A"), SOUND),
         ((A, Launch((("A", 2),)), Tamper("cut_rows", "A", 1)), LAND, SOUND),
         ((*SETTLED, B, Tamper("run_and_end", "A")), Launch((("B", 1),)), SOUND),
+        ((*SETTLED, Tamper("skip_ahead", "A", 1)), Launch(), SOUND),
+        ((*SETTLED, Tamper("skip_ahead", "A", 1)), Abort("A"), SOUND),
+        ((*SETTLED, Tamper("skip_ahead", "A", 1), Tamper("late_start", "A", 1)), Abort("A"), SOUND),
     ],
 )
 def test_a_corruption_that_nobody_sees(before: tuple[Event, ...], event: Event, config: EngineConfig) -> None:
@@ -192,6 +208,22 @@ def test_a_corruption_that_nobody_sees(before: tuple[Event, ...], event: Event, 
         Impossible, match=f"^ENV-TAMPER-1: {type(event).__name__} does not show the corruption"
     ):
         step(config, state, event)
+
+
+@pytest.mark.parametrize(
+    ("before", "config"), [(SETTLED, EngineConfig()), (FLYING, SOUND), ((*SETTLED, DECODE), SOUND)]
+)
+def test_a_gap_that_nobody_notices(before: tuple[Event, ...], config: EngineConfig) -> None:
+    state, _ = play(*before, Tamper("skip_ahead", "A", 1), config=config)
+    with pytest.raises(Impossible, match=r"^ENV-TAMPER-1: the worker does not notice what is skipped of A"):
+        step(config, state, DECODE)
+
+
+def test_other_corruptions_come_beside_a_gap() -> None:
+    late = Tamper("late_start", "A", 1)
+    state, exchanges = play(*SETTLED, Tamper("skip_ahead", "A", 1), late, DECODE)
+    assert made(exchanges)[1:] == [(BeginStep, "WORK-BEGIN-4"), (BeginStep, ""), (PrepareOutput, "")]
+    assert state.in_flight[0].entries[0].skipped == 1
 
 
 def test_a_worker_has_its_sizes() -> None:

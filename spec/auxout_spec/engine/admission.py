@@ -28,7 +28,7 @@ from .state import (
     longest_hit,
     view,
 )
-from .tampering import tampered_view
+from .tampering import tampered_entries, tampered_view
 
 
 def launch(
@@ -55,10 +55,11 @@ def launch(
         state = _activate(config, state, name, starts[name])
         state, entry = _advance(config, state, metadata, name, num_tokens, drafts.get(name, 0))
         entries.append(entry)
-    state = worker_side.begin_step(config, state, metadata, tuple(entries), call)
+    reported = tampered_entries(state, tuple(entries))
+    state = worker_side.begin_step(config, state, metadata, reported, call)
     if not entries:
         return state
-    return state._replace(in_flight=(*state.in_flight, Step(metadata.generation, tuple(entries))))
+    return state._replace(in_flight=(*state.in_flight, Step(metadata.generation, reported)))
 
 
 def _check_step(config: EngineConfig, state: EngineState, event: Launch) -> None:

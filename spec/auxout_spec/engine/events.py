@@ -146,8 +146,7 @@ class Close(NamedTuple):
 TamperKind = Literal[
     "no_output", "no_entry", "cut_rows", "shift_start", "shrink_hashes", "replace_hash", "mix_lengths",
     "old_generation", "new_generation", "run_and_end", "late_start", "unknown_end", "unknown_hashes",
-    "unknown_batch",
-    "reject_more", "other_step",
+    "unknown_batch", "skip_ahead", "reject_more", "other_step",
 ]  # fmt: skip
 
 
@@ -163,8 +162,11 @@ class Tamper(NamedTuple):
     ``old_generation``, ``new_generation``: of ``amount`` generations before or later. ``run_and_end``: the
     request also ends. ``late_start``: its emit start is ``amount`` positions later. ``unknown_end``,
     ``unknown_hashes``: somebody unknown ends, or gets hashes. Its batch: ``unknown_batch``: somebody unknown is in
-    it. The report of a step: ``reject_more``: ``amount``
-    more drafts rejected than the request has rows. ``other_step``: that of a later step.
+    it. The report of a step: ``reject_more``: ``amount`` more drafts rejected than the request has rows.
+    ``other_step``: that of a later step.
+
+    One corruption only shows when the step is processed, which ends the engine. ``skip_ahead``: in the batch the
+    request's rows begin ``amount`` positions later, though it has nothing in flight and all before was accepted.
     """
 
     kind: TamperKind

@@ -123,6 +123,13 @@ class Entry(NamedTuple):
     """An earlier step showed that a load of the request failed."""
     fills_up: bool = False
     """Its drafts only fill the batch up; the model rejects them."""
+    skipped: int = 0
+    """Positions that a corrupted batch skips."""
+
+    @property
+    def reported_start(self) -> int:
+        """Where the model runner says that its rows begin."""
+        return self.token_start + self.skipped
 
     @property
     def most_sampled(self) -> int:

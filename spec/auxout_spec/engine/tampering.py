@@ -10,7 +10,7 @@ from ..values import Metadata, Outputs, RequestOutput, RequestView, Result
 from ..worker import Part
 from .events import Tamper, TamperKind
 from .guards import require
-from .state import EngineConfig, EngineState
+from .state import EngineConfig, EngineState, Entry
 
 HASH_KINDS = ("shrink_hashes", "replace_hash", "mix_lengths")
 METADATA_KINDS: tuple[TamperKind, ...] = (
@@ -78,6 +78,28 @@ def tampered_batches(state: EngineState, batch: Batch) -> Iterator[Batch]:
     for kind, _, _ in state.tampered:
         if kind == "unknown_batch":
             yield (*batch, (NOBODY, 0, 1))
+
+
+def tampered_entries(state: EngineState, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """A step's entries with what its batch skips."""
+    for kind, request_id, amount in state.tampered:
+        if kind == "skip_ahead":
+            seen = amount > 0 and captured_whole(state, request_id)
+            require(seen, "ENV-TAMPER-1", f"the worker does not notice what is skipped of {request_id}")
+            entries = tuple(
+                entry._replace(skipped=amount) if entry.request_id == request_id else entry
+                for entry in entries
+            )
+    return entries
+
+
+def captured_whole(state: EngineState, request_id: str) -> bool:
+    """Whether a request has rows, nothing in flight, and no rejected draft since: its next row is behind the last."""
+    known = dict(state.worker.requests).get(request_id)
+    forgotten = state.worker.generation != state.connector.generation
+    if known is None or forgotten or known.finished or known.num_in_flight:
+        return False
+    return 0 <= known.scheduled_cursor <= known.capture_cursor
 
 
 def tampered_metadata(state: EngineState, metadata: Metadata) -> Iterator[Metadata]:

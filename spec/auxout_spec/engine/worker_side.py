@@ -42,7 +42,7 @@ def begin_step(
         return state
     refusal = call(BeginStep(metadata))
     if not isinstance(refusal, Refusal) and entries:
-        batch = tuple((entry.request_id, entry.token_start, entry.num_tokens) for entry in entries)
+        batch = tuple((entry.request_id, entry.reported_start, entry.num_tokens) for entry in entries)
         for corrupted in tampered_batches(state, batch):
             state = _must_refuse(config, state, PrepareOutput(corrupted), call)
         refusal = call(PrepareOutput(batch))
@@ -115,7 +115,7 @@ def _part(
     if entry.request_id in invalid:
         rows = on_invalid_kv(rows)
     tokens = sampled.get(entry.request_id, 0)
-    return Part(entry.request_id, entry.token_start, rows, tokens, num_rejected(entry, sampled))
+    return Part(entry.request_id, entry.reported_start, rows, tokens, num_rejected(entry, sampled))
 
 
 def _compared(state: EngineState, outputs: Outputs, right: dict[str, RequestOutput]) -> EngineState:

@@ -41,6 +41,12 @@ CAPTURE_FAULTS = (
         Replace("captured", "start > cursor and cursor >= request.scheduled_cursor", "start > cursor"),
     ),
     _capture(
+        "capture-skips",
+        ("WORK-CAPTURE-3",),
+        "A position that was never scheduled may be skipped.",
+        Replace("captured", "start > cursor and cursor >= request.scheduled_cursor", "False"),
+    ),
+    _capture(
         "capture-starts-inside-a-block",
         ("WORK-CAPTURE-4",),
         "A first capture inside a block is taken for the block's beginning.",
