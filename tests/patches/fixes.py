@@ -146,7 +146,7 @@ FIXES = (
         "fix-and-break",
         connector(_POSITIVE, Replace(TAKE, "request.num_tokens - 1", "request.num_tokens - 2")),
         Result.BROKEN,
-        broken=("SCHED-TAKE-3", "SCHED-TAKE-4", "SCHED-TAKE-7", "SCHED-TAKE-12"),
+        broken=("SCHED-TAKE-3", "SCHED-TAKE-4", "SCHED-TAKE-7"),
         fixed=("WIRE-HASH-2",),
         changes=None,
     ),

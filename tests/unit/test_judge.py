@@ -493,6 +493,29 @@ def test_a_refusal_that_does_not_name_the_request_is_advice() -> None:
     assert running.advice == [("SCHED-REFUSE-2", "request_finished(A) was refused with 'no'")]
 
 
+@pytest.mark.parametrize("target", ["reference", "impl"])
+@pytest.mark.parametrize("then", [(), (Land(),), (Tamper("cut_rows", "A", 1), Land())])
+def test_who_looks_where_a_release_does_not_is_right(target: str, then: tuple[Event, ...]) -> None:
+    """And the example is over: the engine of the release goes on, this one's does not."""
+    unlooking = PROFILES["0.31"]._replace(deviations=frozenset((Deviation.MIXED_LENGTHS_PACKED,)))
+    start = (Add("A", 2), Tamper("mix_lengths", "A"), Launch((("A", 2),)))
+    scenario = Scenario((*start, *then), profile="0.31", block_size=1, depth=1, store=8)
+    played, failure = play(InProcess(resolve(target, "0.31")), scenario, unlooking)
+    assert failure is None
+    assert played.over
+    assert (played.num_events, played.num_calls) == (3, 1)
+
+
+def test_a_refusal_of_what_is_in_order_stays_wrong() -> None:
+    class Refuses(Liar):
+        def call(self, call: Call) -> Observation:
+            return Observation(Raised("ValueError", "no", True))
+
+    deviant = PROFILES["0.31"]._replace(deviations=frozenset((Deviation.MIXED_LENGTHS_PACKED,)))
+    _, failure = play(Refuses(), Scenario((Add("A", 2), Launch((("A", 2),)))), deviant)
+    assert failure is not None
+
+
 # What a refused call is to blame for.
 
 LATE = "emit-start-one-late"
@@ -506,6 +529,8 @@ AFTER_REFUSED = (
         "SCHED-REFUSE-5",
         (*A4, Tamper("cut_rows", "A", 1), Land(), Launch((("A", 1),))),
     ),
+    ("one-row-short", "SCHED-TAKE-3", (Add("A", 1), Launch((("A", 1),)), Preempt("A"), Land())),
+    ("stale-output-dropped", "SCHED-TAKE-12", (Add("A", 1), Launch((("A", 1),)), Preempt("A"), Land())),
     ("refused-end-forgets", "SCHED-REFUSE-4", (*A4, *SHRUNK_ABORT, Abort("A"), Launch())),
     (
         "refused-build-counts",
@@ -533,6 +558,16 @@ def test_a_refusal_is_to_blame_only_if_all_is_well_without_it(
     found = runner.replay(scenario, f"known-bad:{bad}")
     assert found is not None
     assert found.clause == clause
+
+
+def test_a_worker_that_lacks_the_rows_before_a_prompt_start_has_no_say_in_who_is_to_blame() -> None:
+    """Without the refused output the request starts within its prompt, but not in rows loaded from elsewhere."""
+    loaded = Launch((("A", 2),), external=(("A", 2),))
+    events = (Add("A", 4, start=5, max_tokens=1), loaded, Land(), Launch())
+    scenario = Scenario(events, profile="0.31", block_size=1, depth=1, store=8)
+    found = runner.replay(scenario, f"known-bad:{LOST}")
+    assert found is not None
+    assert (found.clause, found.scenario.events) == ("SCHED-TERM-5", events)
 
 
 def test_blame_stays_where_the_scenario_is_impossible_without_the_refusal(

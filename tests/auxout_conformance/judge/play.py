@@ -17,10 +17,12 @@ from auxout_spec.engine import (
     Impossible,
     Land,
     Launch,
+    Preempt,
     Tamper,
     initial,
     step,
 )
+from auxout_spec.engine.tampering import HASH_KINDS
 from auxout_spec.engine.worker_side import UNNOTICED
 from auxout_spec.profiles import Deviation, Profile
 from auxout_spec.scenario import Scenario, config_of
@@ -34,6 +36,7 @@ from .ledger import ATOMICITY, ATOMICITY_OF, Ledger
 from .render import describe_call, describe_outcome, describe_usage
 
 EMPTY_STEP = "SCHED-META-3"
+STALE_OUTPUT = "SCHED-TAKE-12"
 USAGE = "usage() after "
 
 SPOILED_BY = {
@@ -80,7 +83,8 @@ class Play:
     """One scenario in progress: the engine model on one side, a target's session on the other.
 
     Where the engine drives a worker (``EngineConfig.limits``), a call that the worker must refuse, other than a
-    corrupted one, ends the scenario: the engine would be gone.
+    corrupted one, ends the scenario: the engine would be gone. So does a refusal of hashes that are corrupted, where a
+    release is known for not looking at them: whoever does look, may.
     """
 
     host: Player
@@ -94,6 +98,10 @@ class Play:
     """The clause by which the last call was refused that had to be."""
     advice: list[tuple[str, str]] = field(default_factory=list)
     """SHOULD clauses that do not hold, with a sentence."""
+    corrupted: bool = False
+    """Whether the event shows corrupted hashes."""
+    refused_more: bool = False
+    """Whether these were refused where the release would not look."""
 
     @classmethod
     def start(cls, host: Player, config: EngineConfig) -> Play:
@@ -105,7 +113,7 @@ class Play:
     @property
     def over(self) -> bool:
         """Whether the engine is gone, so that nothing more can happen."""
-        return self.state.problem is not None
+        return self.refused_more or self.state.problem is not None
 
     def event(self, event: Event) -> Failure | None:
         """Apply one event to both sides.
@@ -114,6 +122,7 @@ class Play:
             Impossible: no engine can bring it about here; nothing has changed.
         """
         before = Halves(self.state.connector, self.state.worker)
+        self.corrupted = any(tampered.kind in HASH_KINDS for tampered in self.state.tampered)
         self.state, exchanges = step(self.config, self.state, event)
         self.num_events += 1
         for exchange in exchanges:
@@ -121,6 +130,8 @@ class Play:
             failure = self._exchange(before, exchange, after)
             if failure is not None:
                 return failure
+            if self.refused_more:
+                break
             before = after
         return None
 
@@ -128,10 +139,11 @@ class Play:
         if self._judged(exchange.call):
             seen = self.host.call(exchange.call)
             self.num_calls += 1
+            failure = self._judge(before, exchange, seen)
+            if self.refused_more:
+                return None
             failure = (
-                self._judge(before, exchange, seen)
-                or self._usage_failure(exchange, after, seen)
-                or self._late_failure(exchange, seen)
+                failure or self._usage_failure(exchange, after, seen) or self._late_failure(exchange, seen)
             )
             if failure is not None:
                 return failure
@@ -148,6 +160,9 @@ class Play:
         if isinstance(right, Refusal):
             self.num_refusals += 1
             self.last_refused = right.clause
+        if self._refuses_more(right, seen.outcome):
+            self.refused_more = True
+            return None
         if not self._acceptable(right, seen.outcome):
             clause = diagnosis.broken_clause(
                 self.config.profile, self.ledger, before, call, right, seen.outcome
@@ -158,6 +173,10 @@ class Play:
         for clause, text in seen.notes:
             return Failure(clause, self.num_events, describe_call(call), CLAUSES[clause].sentence, text)
         return None
+
+    def _refuses_more(self, right: Result, outcome: Result | Raised | Odd) -> bool:
+        known = self.corrupted and bool(self.config.profile.deviations) and not isinstance(right, Refusal)
+        return known and isinstance(outcome, Raised) and outcome.refusal
 
     def _acceptable(self, right: Result, outcome: Result | Raised | Odd) -> bool:
         """Whether an answer is right; a release that is known for it crashes where it should refuse."""
@@ -250,16 +269,19 @@ def play(
 def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure) -> Failure:
     """The failure with its true cause.
 
-    A refused call is to blame only if all is well without that call, and an empty step only if all is well in a step
-    with requests.
+    A refused call is to blame only if all is well without that call, a preemption only if all is well without it, and
+    an empty step only if all is well in a step with requests.
     """
     if failure.clause == EMPTY_STEP:
         return _blamed_empty_step(host, scenario, profile, failure)
-    if failure.clause not in ATOMICITY:
-        return failure
     events = scenario.events[: failure.event]
     try:
-        without = _without_refusals(config_of(scenario, profile), events)
+        if failure.clause in ATOMICITY:
+            without = _without_refusals(config_of(scenario, profile), events)
+        elif failure.clause == STALE_OUTPUT:
+            without = tuple(event for event in events if not isinstance(event, Preempt))
+        else:
+            return failure
         _, same = _played(host, scenario._replace(events=without), profile)
     except Impossible:
         return failure
@@ -300,7 +322,8 @@ def _played(
 def _without_refusals(config: EngineConfig, events: tuple[Event, ...]) -> tuple[Event, ...]:
     """The events without those that the spec refuses; a landing stays, without its corruption.
 
-    If its output is refused even so, its request started beyond its prompt, which it then does not.
+    If its output is refused even so, its request started beyond its prompt, which it then does not: it starts at the
+    end of it, since what lies before may have been loaded from elsewhere and is not the worker's.
     """
     state, kept = initial(), list[Event]()
     for event in events:
@@ -314,9 +337,13 @@ def _without_refusals(config: EngineConfig, events: tuple[Event, ...]) -> tuple[
         kept.append(event)
     beyond = _refused_outputs(config, kept)
     return tuple(
-        event._replace(start=0) if isinstance(event, Add | Chunk) and event.request in beyond else event
+        _within_its_prompt(event) if isinstance(event, Add | Chunk) and event.request in beyond else event
         for event in kept
     )
+
+
+def _within_its_prompt(event: Add | Chunk) -> Event:
+    return event._replace(start=max(event.prompt - event.cut - 1, 0) if isinstance(event, Add) else 0)
 
 
 def _refused(exchanges: tuple[Exchange, ...]) -> list[Call]:

@@ -57,7 +57,7 @@ TAKE_FAULTS = (
     ),
     KnownBad(
         "one-row-short",
-        ("SCHED-TAKE-3", "SCHED-TAKE-4", "SCHED-TAKE-12"),
+        ("SCHED-TAKE-3", "SCHED-TAKE-4"),
         "The subtraction for the last sampled token is made twice.",
         (Replace(TAKE, "request.num_tokens - 1", "request.num_tokens - 2"),),
     ),
