@@ -301,7 +301,7 @@ WORKER_BUGS = (
     _worker("worker-references-kept", "STORE-REF-1", Rewrite(_releases_forgotten)),
     _worker(
         "worker-keys-released-in-order",
-        "WORK-EMIT-3 WORK-TEAR-1 STORE-PUT-3 STORE-READ-1",
+        "STORE-PUT-3 WORK-TEAR-1",
         Rewrite(_released_first_to_last),
     ),
     _worker(
@@ -342,7 +342,7 @@ WORKER_BUGS = (
     ),
     _store(
         "store-evicts-youngest",
-        "WORK-EMIT-3 STORE-PUT-3 STORE-READ-1",
+        "STORE-PUT-3",
         Rewrite(_youngest_first),
     ),
     _store(

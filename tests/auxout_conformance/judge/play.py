@@ -37,6 +37,9 @@ from .render import describe_call, describe_outcome, describe_usage
 
 EMPTY_STEP = "SCHED-META-3"
 STALE_OUTPUT = "SCHED-TAKE-12"
+MISSING_ROWS, MADE_ROOM = "WORK-EMIT-3", "STORE-PUT-3"
+ROOM_FOR_ALL = 1024
+"""Blocks, more than a scenario has."""
 USAGE = "usage() after "
 
 SPOILED_BY = {
@@ -270,7 +273,8 @@ def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure)
     """The failure with its true cause.
 
     A refused call is to blame only if all is well without that call, a preemption only if all is well without it, and
-    an empty step only if all is well in a step with requests.
+    an empty step only if all is well in a step with requests. Rows are missing because the wrong ones made room if all
+    is well where nothing has to.
     """
     if failure.clause == EMPTY_STEP:
         return _blamed_empty_step(host, scenario, profile, failure)
@@ -280,6 +284,9 @@ def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure)
             without = _without_refusals(config_of(scenario, profile), events)
         elif failure.clause == STALE_OUTPUT:
             without = tuple(event for event in events if not isinstance(event, Preempt))
+        elif failure.clause == MISSING_ROWS:
+            _, same = _played(host, scenario._replace(events=events, store=ROOM_FOR_ALL), profile)
+            return failure if same is not None else replace(failure, clause=MADE_ROOM)
         else:
             return failure
         _, same = _played(host, scenario._replace(events=without), profile)

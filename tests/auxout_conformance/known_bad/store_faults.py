@@ -116,7 +116,7 @@ STORE_FAULTS = (
     ),
     _store(
         "store-evicts-youngest",
-        ("STORE-PUT-3", "WORK-EMIT-3", "STORE-READ-1"),
+        ("STORE-PUT-3",),
         "The youngest unreferenced blocks make room.",
         Replace(_PUT, "evictable[:excess]", "evictable[::-1][:excess]"),
     ),

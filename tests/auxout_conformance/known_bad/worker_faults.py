@@ -294,7 +294,7 @@ TEAR_FAULTS = (
     ),
     _worker(
         "worker-prefix-released-first",
-        ("WORK-TEAR-1", "WORK-EMIT-3"),
+        ("WORK-TEAR-1", "STORE-PUT-3"),
         "A request's keys are released first to last, so that the beginning of a prefix is evicted first.",
         Replace(
             "_State.drop", "self.requests.pop(request_id).keys[::-1]", "self.requests.pop(request_id).keys"
