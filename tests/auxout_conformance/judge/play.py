@@ -9,6 +9,7 @@ from auxout_spec import calls
 from auxout_spec.calls import WORKER_CALLS, BuildConnectorMeta, Call, Close, Exchange, Halves, TakeOutput
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.engine import (
+    Abort,
     Add,
     Chunk,
     EngineConfig,
@@ -36,7 +37,11 @@ from .ledger import ATOMICITY, ATOMICITY_OF, Ledger
 from .render import describe_call, describe_outcome, describe_usage
 
 EMPTY_STEP = "SCHED-META-3"
-STALE_OUTPUT = "SCHED-TAKE-12"
+LEAVING: dict[str, tuple[type[Event], ...]] = {
+    "SCHED-TAKE-12": (Preempt,),
+    "WORK-TEAR-1": (Abort, Preempt),
+}
+"""Clauses about requests that leave, and the events by which they may."""
 MISSING_ROWS, MADE_ROOM = "WORK-EMIT-3", "STORE-PUT-3"
 ROOM_FOR_ALL = 1024
 """Blocks, more than a scenario has."""
@@ -272,9 +277,9 @@ def play(
 def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure) -> Failure:
     """The failure with its true cause.
 
-    A refused call is to blame only if all is well without that call, a preemption only if all is well without it, and
-    an empty step only if all is well in a step with requests. Rows are missing because the wrong ones made room if all
-    is well where nothing has to.
+    A refused call is to blame only if all is well without that call, a request's leaving only if all is well where it
+    stays, and an empty step only if all is well in a step with requests. Rows are missing because the wrong ones made
+    room if all is well where nothing has to.
     """
     if failure.clause == EMPTY_STEP:
         return _blamed_empty_step(host, scenario, profile, failure)
@@ -282,8 +287,8 @@ def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure)
     try:
         if failure.clause in ATOMICITY:
             without = _without_refusals(config_of(scenario, profile), events)
-        elif failure.clause == STALE_OUTPUT:
-            without = tuple(event for event in events if not isinstance(event, Preempt))
+        elif failure.clause in LEAVING:
+            without = tuple(event for event in events if not isinstance(event, LEAVING[failure.clause]))
         elif failure.clause == MISSING_ROWS:
             _, same = _played(host, scenario._replace(events=events, store=ROOM_FOR_ALL), profile)
             return failure if same is not None else replace(failure, clause=MADE_ROOM)
