@@ -136,7 +136,7 @@ WORKER_BUGS = (
     ),
     _worker(
         "worker-one-namespace",
-        "WORK-PUBLISH-1 STORE-READ-2 STORE-PUT-1",
+        "STORE-READ-2 STORE-PUT-1",
         Replace(BEGIN, "str(self._generation)", "'0'"),
     ),
     _worker(

@@ -113,6 +113,11 @@ DECODE = Launch((("A", 1),))
 ENDED = (*A3, Abort("A"), Launch())
 HIT = (Add("A", 3, max_tokens=1, text="T"), Launch((("A", 3),)), Land(), Add("B", 3, text="T"))
 """B's first block is resident and stored."""
+AGAIN = (
+    Add("A", 3, max_tokens=1, text="T"), Launch((("A", 3),)), Land(), Launch(), Reset(),
+    Add("B", 3, max_tokens=1, text="T"), Launch((("B", 3),)), Land(),
+)  # fmt: skip
+"""One block in two generations."""
 DRAFTED = (Add("A", 1, max_tokens=9), DECODE, Land(), Launch((("A", 3),), (("A", 2),)))
 """Two drafts in flight."""
 
@@ -170,6 +175,9 @@ def test_a_wrong_answer_has_its_clause(line: Line) -> None:
         ("STORE-PUT-2", "objects", 3, A3_LANDED, 0),
         ("WORK-PUBLISH-1", "objects", 1, A3, 0),
         ("WORK-PUBLISH-1", "objects", -1, A3_LANDED, 0),
+        ("STORE-READ-2", "objects", -1, AGAIN, 0),
+        ("WORK-PUBLISH-1", "objects", -2, AGAIN, 0),
+        ("WORK-PUBLISH-1", "objects", 1, AGAIN, 0),
         ("WORK-TEAR-2", "buffered_rows", 1, (*A3_LANDED, Abort("A"), Launch()), 0),
     ],
 )

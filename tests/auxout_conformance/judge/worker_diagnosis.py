@@ -156,5 +156,7 @@ def broken_usage(ledger: Ledger, limits: Limits, state: WorkerState, usage: Usag
     if usage.objects > limits.capacity:
         return "STORE-PUT-2"
     if usage.objects != right.objects:
-        return "WORK-PUBLISH-1"
+        names = {block_hash for (_, block_hash), _ in state.store.objects}
+        # As many as when blocks of all generations share their names.
+        return "STORE-READ-2" if usage.objects == len(names) else "WORK-PUBLISH-1"
     return "WORK-TEAR-2"
