@@ -147,7 +147,7 @@ WORKER_BUGS = (
     # Steps in flight.
     _worker(
         "worker-one-staging-buffer",
-        "WORK-STEP-3 WORK-EMIT-5",
+        "WORK-STEP-3 WORK-EMIT-5 WORK-KEYS-1",
         Replace(
             PREPARE,
             "self._capturer.snapshot_routing_data(num_rows)",
@@ -188,7 +188,7 @@ WORKER_BUGS = (
     ),
     _worker(
         "worker-parts-of-others",
-        "ROW-EXACT-2 WORK-EMIT-1 WORK-EMIT-2 WORK-TEAR-1 WORK-ACCEPT-1",
+        "ROW-EXACT-2 WORK-EMIT-1 WORK-EMIT-2 WORK-EMIT-3 WORK-TEAR-1 WORK-ACCEPT-1 STORE-PUT-3",
         Replace(PREPARE, "list(input_batch.req_ids)", "sorted(input_batch.req_ids)"),
     ),
     # Capture.
