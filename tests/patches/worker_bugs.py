@@ -241,11 +241,15 @@ WORKER_BUGS = (
         "WORK-ACCEPT-1 WORK-CAPTURE-3 WORK-TEAR-1 WORK-PUBLISH-1",
         Replace(PUBLISH, "start < keyed_end", "start <= keyed_end"),
     ),
-    _worker("worker-emits-before-publishing", "WORK-PUBLISH-1 WORK-EMIT-3", Rewrite(_materialized_first)),
+    _worker(
+        "worker-emits-before-publishing",
+        "WORK-PUBLISH-1 WORK-EMIT-3 STORE-PUT-3",
+        Rewrite(_materialized_first),
+    ),
     # Outputs.
     _worker(
         "worker-emits-without-a-sample",
-        "WORK-EMIT-1",
+        "WORK-EMIT-1 WORK-ACCEPT-1",
         Replace(COMMIT, "sampled > 0 and emit_start <= token_end", "emit_start <= token_end"),
     ),
     _worker(

@@ -100,6 +100,7 @@ def replaced(row: Row) -> Wrong:
     return rows(lambda right: (row,) * len(right))
 
 
+FIRST_SHIFTED = rows(lambda right: (right[0]._replace(position=right[0].position + 2), *right[1:]))
 REFUSED: Wrong = lambda right: Raised("AssertionError", "no", True)  # noqa: E731
 CRASH: Wrong = lambda right: Raised("KeyError", "'A'", False)  # noqa: E731
 ODD: Wrong = lambda right: Odd("something else")  # noqa: E731
@@ -120,6 +121,11 @@ AGAIN = (
 """One block in two generations."""
 DRAFTED = (Add("A", 1, max_tokens=9), DECODE, Land(), Launch((("A", 3),), (("A", 2),)))
 """Two drafts in flight."""
+REJECTED = (
+    Add("A", 1, max_tokens=9), Add("B", 1, max_tokens=9), Launch((("A", 1), ("B", 1))), Land(),
+    Launch((("A", 3),), (("A", 2),)),
+)  # fmt: skip
+"""Two drafts of A in flight, none of which is accepted."""
 
 
 class Line(NamedTuple):
@@ -153,6 +159,12 @@ TABLE = (
     Line("ROW-EXACT-2", each(text="T"), A3_LANDED),
     Line("ROW-EXACT-1", shifted(1), A3_LANDED),
     Line("WORK-KEYS-1", shifted(2), (*HIT, Launch((("B", 1),)), Land())),
+    Line("ROW-EXACT-1", FIRST_SHIFTED, (*HIT, Launch((("B", 1),)), Land())),
+    Line(
+        "WORK-CAPTURE-3",
+        REFUSED,
+        (*REJECTED, Launch((("B", 1), ("A", 1))), Land(), Abort("B"), Launch(), Land()),
+    ),
     Line("WORK-CAPTURE-1", rows(lambda right: (*right, Row("A", 2, 0, 1, "A"))), (*DRAFTED, Land())),
 )
 

@@ -52,14 +52,11 @@ def _no_begin(before: WorkerState, call: BeginStep) -> str:
 def _no_output(before: WorkerState, call: ProcessOutput) -> str:
     """A step that is in order was not processed."""
     known = dict(before.requests)
-    for part in call.parts:
-        request = known.get(part.request_id)
-        if request is None:
-            continue
-        if part.token_start > request.capture_cursor >= 0:
-            return "WORK-CAPTURE-3"
-        if request.finished:
-            return "WORK-TEAR-1"
+    here = [(part, known[part.request_id]) for part in call.parts if part.request_id in known]
+    if any(part.token_start > request.capture_cursor >= 0 for part, request in here):
+        return "WORK-CAPTURE-3"
+    if any(request.finished for _, request in here):
+        return "WORK-TEAR-1"
     reads = any(
         part.num_sampled and known[part.request_id].emit_cursor < part.token_start for part in call.parts
     )
@@ -92,7 +89,8 @@ def _rows(ledger: Ledger, part: Part, right: RequestOutput, actual: RequestOutpu
     )
     # The right rows under a wrong start, or right rows before those that are due, are no wrong rows.
     if by_number and by_position:
-        return _row(ledger, part, *by_number)
+        another = _is_another_block(ledger, right, actual, by_number[1].position)
+        return _row(ledger, part, *by_number, another)
     if part.request_id in ledger.reattached and len(actual.rows) != len(right.rows):
         return "WORK-CAPTURE-3"
     return "WORK-EMIT-1"
@@ -106,7 +104,17 @@ def _first_wrong(
     return next(((row, due[at]) for at, row in actual if row != due.get(at, row)), None)
 
 
-def _row(ledger: Ledger, part: Part, row: Row, due: Row) -> str:
+def _is_another_block(ledger: Ledger, right: RequestOutput, actual: RequestOutput, position: int) -> bool:
+    """Whether the rows of one block are those of another one."""
+    number = position // ledger.block_size
+    pairs = zip(actual.rows, right.rows, strict=False)
+    shifts = {
+        row.position - due.position for row, due in pairs if due.position // ledger.block_size == number
+    }
+    return len(shifts) == 1 and shifts.pop() % ledger.block_size == 0
+
+
+def _row(ledger: Ledger, part: Part, row: Row, due: Row, is_another_block: bool) -> str:
     """What is wrong with one row."""
     if row == LATER_ROW:
         return "WORK-STEP-3"
@@ -119,8 +127,7 @@ def _row(ledger: Ledger, part: Part, row: Row, due: Row) -> str:
     if row.position != due.position and part.request_id in ledger.reattached:
         return "WORK-CAPTURE-3"
     if row.position != due.position:
-        whole_blocks = (row.position - due.position) % ledger.block_size == 0
-        return "WORK-KEYS-1" if whole_blocks and due not in part.rows else "ROW-EXACT-1"
+        return "WORK-KEYS-1" if is_another_block and due not in part.rows else "ROW-EXACT-1"
     # Another computation of the same position: the step's own rows come first, the store keeps its first.
     return "WORK-EMIT-2" if due in part.rows else "STORE-PUT-1"
 
