@@ -570,6 +570,48 @@ def test_a_worker_that_lacks_the_rows_before_a_prompt_start_has_no_say_in_who_is
     assert (found.clause, found.scenario.events) == ("SCHED-TERM-5", events)
 
 
+@pytest.mark.parametrize(
+    ("bad", "clause", "events"),
+    [
+        (
+            LOST,
+            "SCHED-TERM-5",
+            (
+                Add("A", 1, start=3, max_tokens=3),
+                Launch((("A", 1),)),
+                Land(),
+                Launch((("A", 4),), (("A", 3),)),
+                Tamper("cut_rows", "A", 2),
+                Land((("A", 3),)),
+                Launch(),
+            ),
+        ),
+        (
+            "generation-kept",
+            "SCHED-RESET-1",
+            (
+                Add("A", 3, start=3, max_tokens=1),
+                Launch((("A", 3),)),
+                Tamper("cut_rows", "A", 1),
+                Land(),
+                Launch(),
+                Add("A", 1, start=2, max_tokens=1),
+                Launch((("A", 1),)),
+                Land(),
+                ResetEvent(),
+                Launch(),
+            ),
+        ),
+    ],
+)
+def test_a_corruption_that_is_refused_only_without_another_refusal_is_not_to_blame(
+    bad: str, clause: str, events: tuple[Event, ...]
+) -> None:
+    found = runner.replay(Scenario(events, profile="0.31", block_size=1, depth=1), f"known-bad:{bad}")
+    assert found is not None
+    assert (found.clause, found.scenario.events) == (clause, events)
+
+
 def test_blame_stays_where_the_scenario_is_impossible_without_the_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -332,6 +332,12 @@ def _played(
 
 
 def _without_refusals(config: EngineConfig, events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The events without any refusal: where one is gone, a corruption behind it may be refused that was not before."""
+    fewer = _with_fewer_refusals(config, events)
+    return events if fewer == events else _without_refusals(config, fewer)
+
+
+def _with_fewer_refusals(config: EngineConfig, events: tuple[Event, ...]) -> tuple[Event, ...]:
     """The events without those that the spec refuses; a landing stays, without its corruption.
 
     If its output is refused even so, its request started beyond its prompt, which it then does not: it starts at the
