@@ -101,7 +101,7 @@ BUGS = (
     # Hashes.
     _bug(
         "first-hash-skipped",
-        "SCHED-HASH-1 SCHED-HASH-3 SCHED-TERM-5 SCHED-HASH-6 SCHED-RESTART-2 SCHED-RESET-2",
+        "SCHED-HASH-1 SCHED-HASH-3 SCHED-TERM-5 SCHED-HASH-6 SCHED-HASH-11 SCHED-RESTART-2 SCHED-RESET-2",
         Replace(PACK, "block_hashes[num_sent:]", "block_hashes[num_sent + 1:]"),
     ),
     _bug(

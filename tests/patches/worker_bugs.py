@@ -147,7 +147,7 @@ WORKER_BUGS = (
     # Steps in flight.
     _worker(
         "worker-one-staging-buffer",
-        "WORK-STEP-3 WORK-EMIT-5 WORK-KEYS-1",
+        "WORK-STEP-3 WORK-EMIT-5 ROW-EXACT-1",
         Replace(
             PREPARE,
             "self._capturer.snapshot_routing_data(num_rows)",

@@ -612,12 +612,23 @@ def test_a_corruption_that_is_refused_only_without_another_refusal_is_not_to_bla
     assert (found.clause, found.scenario.events) == (clause, events)
 
 
+def test_what_is_impossible_without_a_refusal_is_left_out() -> None:
+    """Were A preempted, it could not be scheduled while its output is in flight, nor land a second time."""
+    step_of_one = Launch((("A", 1),))
+    refused = (Tamper("shrink_hashes", "A"), Preempt("A"))
+    events = (Add("A", 1), step_of_one, *refused, step_of_one, Land(), Land(), ResetEvent(), Launch())
+    scenario = Scenario(events, profile="0.32", block_size=1, depth=2)
+    found = runner.replay(scenario, "known-bad:events-kept-over-reset")
+    assert found is not None
+    assert (found.clause, found.scenario.events) == ("SCHED-RESET-3", events)
+
+
 def test_blame_stays_where_the_scenario_is_impossible_without_the_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failure = Failure("SCHED-REFUSE-3", 2, "", "", "")
     module = sys.modules[blamed.__module__]
-    monkeypatch.setattr(module, "_without_refusals", lambda config, events: (Land(),))
+    monkeypatch.setattr(module, "_without_refusals", lambda config, events, left_out: (Land(),))
     assert blamed(Liar(), Scenario(A4), PROFILES["0.32"], failure) is failure
 
 

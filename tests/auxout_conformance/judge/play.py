@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -284,22 +285,31 @@ def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure)
     if failure.clause == EMPTY_STEP:
         return _blamed_empty_step(host, scenario, profile, failure)
     events = scenario.events[: failure.event]
-    try:
-        if failure.clause in ATOMICITY:
-            without = _without_refusals(config_of(scenario, profile), events)
-        elif failure.clause in LEAVING:
-            without = tuple(event for event in events if not isinstance(event, LEAVING[failure.clause]))
-        elif failure.clause == MISSING_ROWS:
-            _, same = _played(host, scenario._replace(events=events, store=ROOM_FOR_ALL), profile)
-            return failure if same is not None else replace(failure, clause=MADE_ROOM)
-        else:
-            return failure
-        _, same = _played(host, scenario._replace(events=without), profile)
-    except Impossible:
+    config = config_of(scenario, profile)
+    if failure.clause in ATOMICITY:
+        others = [_without_refusals(config, events, left_out) for left_out in (False, True)]
+    elif failure.clause in LEAVING:
+        others = [tuple(event for event in events if not isinstance(event, LEAVING[failure.clause]))]
+    elif failure.clause == MISSING_ROWS:
+        found = _found(host, scenario._replace(events=events, store=ROOM_FOR_ALL), profile)
+        return failure if found else replace(failure, clause=MADE_ROOM)
+    else:
         return failure
-    if same is not None and same.clause == EMPTY_STEP:
-        same = _blamed_empty_step(host, scenario._replace(events=without), profile, same)
-    return failure if same is None else replace(failure, clause=same.clause)
+    found = next(
+        filter(None, (_found(host, scenario._replace(events=other), profile) for other in others)), ""
+    )
+    return replace(failure, clause=found) if found else failure
+
+
+def _found(host: Player, scenario: Scenario, profile: Profile) -> str:
+    """The clause that is broken in a scenario, empty if none is or if it is impossible."""
+    try:
+        _, failure = _played(host, scenario, profile)
+    except Impossible:
+        return ""
+    if failure is not None and failure.clause == EMPTY_STEP:
+        failure = _blamed_empty_step(host, scenario, profile, failure)
+    return failure.clause if failure else ""
 
 
 def _blamed_empty_step(host: Player, scenario: Scenario, profile: Profile, failure: Failure) -> Failure:
@@ -331,51 +341,58 @@ def _played(
     return running, None
 
 
-def _without_refusals(config: EngineConfig, events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """The events without any refusal: where one is gone, a corruption behind it may be refused that was not before."""
-    fewer = _with_fewer_refusals(config, events)
-    return events if fewer == events else _without_refusals(config, fewer)
+def _without_refusals(config: EngineConfig, events: tuple[Event, ...], left_out: bool) -> tuple[Event, ...]:
+    """The events without any refusal: where one is gone, a corruption behind it may be refused that was not before.
+
+    Args:
+        left_out: refused events are left out, and not only the corruptions that they show.
+    """
+    fewer = _with_fewer_refusals(config, events, left_out)
+    return events if fewer == events else _without_refusals(config, fewer, left_out)
 
 
-def _with_fewer_refusals(config: EngineConfig, events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """The events without those that the spec refuses; a landing stays, without its corruption.
+def _with_fewer_refusals(
+    config: EngineConfig, events: tuple[Event, ...], left_out: bool
+) -> tuple[Event, ...]:
+    """The events without those that the spec refuses now; a landing stays, without its corruption.
 
     If its output is refused even so, its request started beyond its prompt, which it then does not: it starts at the
     end of it, since what lies before may have been loaded from elsewhere and is not the worker's.
     """
-    state, kept = initial(), list[Event]()
-    for event in events:
-        state, exchanges = step(config, state, event)
-        refused = _refused(exchanges)
-        if refused:
-            while kept and isinstance(kept[-1], Tamper):
-                kept.pop()
-            if not isinstance(event, Land) and not isinstance(refused[0], WORKER_CALLS):
-                continue
+    kept, beyond = list[Event](), set[str]()
+    for event, refused in _refusals(config, events):
+        is_corrupted = bool(kept) and isinstance(kept[-1], Tamper)
+        while refused != [] and kept and isinstance(kept[-1], Tamper):
+            kept.pop()
+        if refused is None:
+            continue
+        of_worker = any(isinstance(call, WORKER_CALLS) for call in refused)
+        if left_out and refused and not of_worker and not isinstance(event, Land):
+            continue
         kept.append(event)
-    beyond = _refused_outputs(config, kept)
+        if not is_corrupted:
+            beyond |= {call.request.request_id for call in refused if isinstance(call, TakeOutput)}
     return tuple(
         _within_its_prompt(event) if isinstance(event, Add | Chunk) and event.request in beyond else event
         for event in kept
     )
 
 
+def _refusals(config: EngineConfig, events: Sequence[Event]) -> Iterator[tuple[Event, list[Call] | None]]:
+    """The events with the calls that the spec refuses; None for an event that is impossible, and does nothing."""
+    state = initial()
+    for event in events:
+        try:
+            state, exchanges = step(config, state, event)
+        except Impossible:
+            state = state._replace(tampered=())
+            yield event, None
+        else:
+            yield event, [each.call for each in exchanges if isinstance(each.result, Refusal)]
+
+
 def _within_its_prompt(event: Add | Chunk) -> Event:
     return event._replace(start=max(event.prompt - event.cut - 1, 0) if isinstance(event, Add) else 0)
-
-
-def _refused(exchanges: tuple[Exchange, ...]) -> list[Call]:
-    """The calls that the spec refuses."""
-    return [exchange.call for exchange in exchanges if isinstance(exchange.result, Refusal)]
-
-
-def _refused_outputs(config: EngineConfig, events: list[Event]) -> set[str]:
-    """The requests whose output is refused."""
-    state, found = initial(), set[str]()
-    for event in events:
-        state, exchanges = step(config, state, event)
-        found |= {call.request.request_id for call in _refused(exchanges) if isinstance(call, TakeOutput)}
-    return found
 
 
 def agrees(right: Result, outcome: Result | Raised | Odd) -> bool:
