@@ -99,7 +99,7 @@ def captured_whole(state: EngineState, request_id: str) -> bool:
     forgotten = state.worker.generation != state.connector.generation
     if known is None or forgotten or known.finished or known.num_in_flight:
         return False
-    return 0 <= known.scheduled_cursor <= known.capture_cursor
+    return known.scheduled_cursor <= known.capture_cursor
 
 
 def tampered_metadata(state: EngineState, metadata: Metadata) -> Iterator[Metadata]:
