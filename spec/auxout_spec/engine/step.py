@@ -107,17 +107,13 @@ def step(config: EngineConfig, state: EngineState, event: Event) -> tuple[Engine
 def _require_shown(config: EngineConfig, state: EngineState, event: Event, recorder: Recorder) -> None:
     """A corruption is for the next event, which must show it to the connector that it is for."""
     kinds = [tampered.kind for tampered in state.tampered]
-    if "skip_ahead" in kinds:
-        kinds.remove("skip_ahead")  # refused when the step is processed
-        batch = any(isinstance(exchange.call, calls.PrepareOutput) for exchange in recorder.exchanges)
-        require(batch, "ENV-TAMPER-1", f"{type(event).__name__} does not show the corruption")
-        if not kinds:
-            return
     # Where the protocol does not look, an implementation may: only a corruption that it refuses can be judged.
     judged = recorder.refused or not any(kind in HASH_KINDS for kind in kinds) or config.profile.deviations
     for_worker = any(kind in METADATA_KINDS or kind in REPORT_KINDS for kind in kinds)
     seen = [e for e in recorder.exchanges if isinstance(e.call, WORKER_CALLS) is for_worker]
     shown = bool(judged and seen) and (not for_worker or any(isinstance(e.result, Refusal) for e in seen))
+    if "skip_ahead" in kinds:  # refused when the step is processed
+        shown = shown and any(isinstance(e.call, calls.PrepareOutput) for e in recorder.exchanges)
     require(shown, "ENV-TAMPER-1", f"{type(event).__name__} does not show the corruption")
 
 

@@ -53,7 +53,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "store": (*_PARTS, MODELS),
     "engine.worker_side": (*_SIDE, *_STEPS, *_PARTS, MODELS),
     "engine.rows": ("unit/test_spec_rows.py", "unit/test_spec_system.py", *_ENGINE),
-    "engine.state": _ENGINE,
+    "engine.state": ("unit/test_spec_tampering.py", *_ENGINE),
     "engine.guards": _ENGINE,
     "engine.arrival": _ENGINE,
     "engine.admission": _ENGINE,
