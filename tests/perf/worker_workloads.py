@@ -309,11 +309,16 @@ def evicting_put(num_referenced: int) -> Workload:
     return rounds
 
 
-def busy(make: MakeWorker, shape: Shape, num_requests: int, num_populations: int) -> list[float]:
-    """Wall times of decode steps while another Python thread computes, in seconds.
+FORWARD_SECONDS = 5e-4
+
+
+def busy(make: MakeWorker, shape: Shape, num_requests: int, num_populations: int) -> tuple[list[float], int]:
+    """Wall times of decode steps while another Python thread computes, in seconds; steps during which it did.
+
+    Between steps this thread waits, as for a forward pass, so that the other one has its turn.
 
     Raises:
-        RuntimeError: the other thread never ran during a step.
+        RuntimeError: the other thread did not run between the steps of a population.
     """
     stop = threading.Event()
     progress = [0]
@@ -322,25 +327,26 @@ def busy(make: MakeWorker, shape: Shape, num_requests: int, num_populations: int
         while not stop.is_set():
             progress[0] += 1
 
-    thread, times, during = threading.Thread(target=compute), list[float](), 0
+    thread, times, num_interrupted = threading.Thread(target=compute), list[float](), 0
     thread.start()
     try:
         for _ in range(num_populations):
-            decoding = Decoding([make], shape, num_requests)
+            decoding, first = Decoding([make], shape, num_requests), progress[0]
             worker = decoding.workers[0]
             for _ in range(STEPS):
                 the_batch, metadata = decoding.advance(), decoding.metadata(worker)
+                time.sleep(FORWARD_SECONDS)
                 seen, before = progress[0], time.perf_counter()
                 decoding.step(worker, metadata, the_batch)
                 times.append(time.perf_counter() - before)
-                during += progress[0] - seen
+                num_interrupted += progress[0] != seen
             decoding.close()
+            if progress[0] == first:
+                raise RuntimeError("the other thread never ran")
     finally:
         stop.set()
         thread.join()
-    if not during:
-        raise RuntimeError("the other thread never ran")
-    return times
+    return times, num_interrupted
 
 
 def copies(shape: Shape, num_requests: int, num_rows: int, num_samples: int = 40) -> list[float]:
