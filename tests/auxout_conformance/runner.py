@@ -20,7 +20,8 @@ from .cases import Case, all_cases, cases_in
 from .hosts import Child, Host, TargetBroken, open_host
 from .judge import Failure, play
 from .known import Finding, findings_of, findings_under
-from .machine import Tally, search
+from .machine import Tally
+from .searching import search
 from .showing import judged_profile, occurs, remaining, visible
 from .shrinking import Shrinker
 from .targets import Target, patched, resolve

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from auxout_conformance.hosts import InProcess
-from auxout_conformance.machine import Found, Tally, search
+from auxout_conformance.machine import Found, Tally
+from auxout_conformance.searching import search
 from auxout_conformance.targets import resolve
 from auxout_spec.profiles import PROFILES
 

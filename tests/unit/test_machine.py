@@ -10,8 +10,9 @@ import pytest
 from auxout_conformance import machine
 from auxout_conformance.hosts import InProcess, TargetBroken
 from auxout_conformance.judge.play import Player
-from auxout_conformance.machine import Ended, EngineMachine, Found, Tally, search
+from auxout_conformance.machine import Ended, EngineMachine, Found, Tally
 from auxout_conformance.observation import Observation, Raised
+from auxout_conformance.searching import search
 from auxout_conformance.selfcheck import SpecHost
 from auxout_conformance.targets import resolve
 from auxout_spec.calls import Call

@@ -20,9 +20,10 @@ from auxout_spec.values import Metadata, RequestView
 from ..cases import Case, cases_in
 from ..hosts import Host, TargetBroken
 from ..judge import Failure, Play, agrees, describe_call, describe_outcome, play
-from ..machine import Tally, search
+from ..machine import Tally
 from ..observation import Observation, Raised
 from ..runner import Judgement, violation_of
+from ..searching import search
 from ..shrinking import Shrinker
 from ..targets.drivers import Sizes
 from ..verdicts import Suite, Violation
