@@ -197,7 +197,6 @@ B = Add("B", 1)
         ((*FLYING, Tamper("reject_more", "A", 1)), Abort("A"), SOUND),
         ((A, Launch((("A", 2),)), Tamper("cut_rows", "A", 1)), LAND, SOUND),
         ((*SETTLED, B, Tamper("run_and_end", "A")), Launch((("B", 1),)), SOUND),
-        ((*SETTLED, Tamper("skip_ahead", "A", 1)), Launch(), SOUND),
         ((*SETTLED, Tamper("skip_ahead", "A", 1), Tamper("replace_hash", "A", 1)), DECODE, SOUND),
         ((*SETTLED, Tamper("skip_ahead", "A", 1)), Abort("A"), SOUND),
         ((*SETTLED, Tamper("skip_ahead", "A", 1), Tamper("late_start", "A", 1)), Abort("A"), SOUND),

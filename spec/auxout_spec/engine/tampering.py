@@ -84,7 +84,8 @@ def tampered_entries(state: EngineState, entries: tuple[Entry, ...]) -> tuple[En
     """A step's entries with what its batch skips."""
     for kind, request_id, amount in state.tampered:
         if kind == "skip_ahead":
-            seen = amount > 0 and captured_whole(state, request_id)
+            here = any(entry.request_id == request_id for entry in entries)
+            seen = here and amount > 0 and captured_whole(state, request_id)
             require(seen, "ENV-TAMPER-1", f"the worker does not notice what is skipped of {request_id}")
             entries = tuple(
                 entry._replace(skipped=amount) if entry.request_id == request_id else entry
