@@ -7,15 +7,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from auxout_conformance.judge import Play
+from auxout_conformance.judge import Play, play
 from auxout_conformance.objects import LATER_ROW, UNKNOWN_ROW
 from auxout_conformance.observation import Observation, Odd, Raised, Usage
 from auxout_conformance.targets.adapter import Offer
 from auxout_conformance.targets.drivers import Sizes
 from auxout_spec import calls
-from auxout_spec.calls import Call, Halves
-from auxout_spec.engine import Abort, Add, EngineConfig, Event, Land, Launch, Reset
+from auxout_spec.calls import Call, Halves, ProcessOutput
+from auxout_spec.engine import Abort, Add, EngineConfig, Event, Land, Launch, Preempt, Reset
 from auxout_spec.profiles import PROFILES
+from auxout_spec.scenario import Scenario
 from auxout_spec.values import Refusal, RequestOutput, Result, Row, StepOutput
 from auxout_spec.worker import Limits, WorkerState
 
@@ -200,6 +201,21 @@ def test_holding_something_else_has_its_clause(
         named(events, call, holds=lambda usage: usage._replace(**{field: getattr(usage, field) + by}))
         == clause
     )
+
+
+@pytest.mark.parametrize("leave", [Abort("A"), Preempt("A")])
+def test_an_end_is_to_blame_only_where_all_is_well_without_it(leave: Event) -> None:
+    """This worker processes no step at all, whoever ended."""
+
+    class Refuses(Liar):
+        def call(self, call: Call) -> Observation:
+            seen = super().call(call)
+            return Observation(REFUSED(None)) if isinstance(call, ProcessOutput) else seen
+
+    scenario = Scenario((*A3, leave, Launch(), Land()), store=LIMITS.capacity)
+    _, failure = play(Refuses(), scenario, PROFILES["0.32"])
+    assert failure is not None
+    assert failure.clause == "WORK-ACCEPT-1"
 
 
 def test_rows_may_be_kept_as_an_implementation_likes_while_a_request_lives() -> None:

@@ -14,7 +14,7 @@ from auxout_conformance.cases import cases_in
 from auxout_conformance.hosts import TargetBroken
 from auxout_conformance.known import Finding, all_findings
 from auxout_conformance.machine import Found, Tally
-from auxout_conformance.targets import TargetError
+from auxout_conformance.targets import TargetError, resolve
 from auxout_conformance.targets.loading import LoadSpec
 from auxout_conformance.targets.resolve import Target
 from auxout_conformance.verdicts import Interrupted, Progress, Report, Verdict, Violation
@@ -517,3 +517,10 @@ def test_all_known_findings_of_a_scenario_are_named(own: Callable[..., str]) -> 
     assert [finding.id for finding in runner.known_in(both, name)] == ["F32-6", "F32-7"]
     assert [finding.id for finding in runner.known_in(Scenario(short, profile="0.32"), name)] == ["F32-7"]
     assert runner.known_in(both, "reference") == ()
+
+
+def test_a_judgement_of_what_depends_on_the_seed_alone() -> None:
+    judgement = runner.Judgement(resolve("known-bad:hashes-sorted"), "smoke", 1, ())
+    report = judgement.run(random_only=True)
+    assert judgement.held == set()
+    assert {violation.found_by for violation in report.violations} == {"random"}

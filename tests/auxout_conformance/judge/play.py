@@ -291,8 +291,7 @@ def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure)
     elif failure.clause in LEAVING:
         others = [tuple(event for event in events if not isinstance(event, LEAVING[failure.clause]))]
     elif failure.clause == MISSING_ROWS:
-        found = _found(host, scenario._replace(events=events, store=ROOM_FOR_ALL), profile)
-        return failure if found else replace(failure, clause=MADE_ROOM)
+        return _blamed_missing_rows(host, scenario._replace(events=events), profile, failure)
     else:
         return failure
     found = next(
@@ -310,6 +309,16 @@ def _found(host: Player, scenario: Scenario, profile: Profile) -> str:
     if failure is not None and failure.clause == EMPTY_STEP:
         failure = _blamed_empty_step(host, scenario, profile, failure)
     return failure.clause if failure else ""
+
+
+def _blamed_missing_rows(host: Player, scenario: Scenario, profile: Profile, failure: Failure) -> Failure:
+    """Only a play that comes as far says that all is well."""
+    try:
+        running, same = _played(host, scenario._replace(store=ROOM_FOR_ALL), profile)
+    except Impossible:
+        return failure
+    is_well = same is None and running.num_events == len(scenario.events) and not running.over
+    return replace(failure, clause=MADE_ROOM) if is_well else failure
 
 
 def _blamed_empty_step(host: Player, scenario: Scenario, profile: Profile, failure: Failure) -> Failure:
@@ -354,7 +363,7 @@ def _without_refusals(config: EngineConfig, events: tuple[Event, ...], left_out:
 def _with_fewer_refusals(
     config: EngineConfig, events: tuple[Event, ...], left_out: bool
 ) -> tuple[Event, ...]:
-    """The events without those that the spec refuses now; a landing stays, without its corruption.
+    """The events without those that the spec refuses or that are impossible; a landing stays, without its corruption.
 
     If its output is refused even so, its request started beyond its prompt, which it then does not: it starts at the
     end of it, since what lies before may have been loaded from elsewhere and is not the worker's.
