@@ -53,7 +53,9 @@ class Writing:
 class Intake:
     """A step's metadata, read."""
 
-    __slots__ = ("added", "emit_starts", "ending", "objections", "roster", "seats", "starting", "table")
+    __slots__ = (
+        "added", "emit_starts", "ending", "num_kept", "objections", "roster", "seats", "starting", "table",
+    )  # fmt: skip
 
     def __init__(
         self, table: RequestTable, roster: Roster, emit_starts: NDArray[np.integer[Any]], seats: Ints
@@ -72,6 +74,8 @@ class Intake:
         """Request -> emit start."""
         self.added: dict[str, list[bytes]] = {}
         """Request -> its new keys."""
+        self.num_kept: dict[str, int] = {}
+        """Request whose keys were replaced -> how many of them still stand."""
         self.ending: dict[str, int] = {}
         """Request -> seat."""
         self.objections: list[ProtocolViolation] = []
@@ -79,14 +83,29 @@ class Intake:
 
     def keys(self, request_id: str) -> list[bytes]:
         """All keys of a request, the new ones included."""
-        seat = self.table.seats.get(request_id)
-        known = [] if seat is None else self.table.keys[seat]
-        return known + self.added.get(request_id, [])
+        known = self._known(request_id)
+        return known[: self.num_kept.get(request_id)] + self.added.get(request_id, [])
 
     def without(self, request_id: str) -> list[bytes]:
         """Take in no hashes of a request that fails; the keys that it has."""
         self.added.pop(request_id, None)
+        self.num_kept.pop(request_id, None)
         return self.keys(request_id)
+
+    def replaced(self) -> list[bytes]:
+        """The keys that no longer stand, each request's last one first."""
+        return [key for name, kept in self.num_kept.items() for key in reversed(self._known(name)[kept:])]
+
+    def replace(self, request_id: str, keys: list[bytes]) -> None:
+        """Take these for a request's keys, old and new (WORK-KEYS-2). O(keys)."""
+        known = self._known(request_id)
+        pairs = enumerate(zip(known, keys, strict=False))
+        kept = next((n for n, (old, new) in pairs if old != new), min(len(known), len(keys)))
+        self.num_kept[request_id], self.added[request_id] = kept, keys[kept:]
+
+    def _known(self, request_id: str) -> list[bytes]:
+        seat = self.table.seats.get(request_id)
+        return [] if seat is None else self.table.keys[seat]
 
     def commit(self) -> None:
         """Seat the requests that start, append keys, note who ended. Blocks that are ready wait no more."""
@@ -95,6 +114,7 @@ class Intake:
         for request_id, added in self.added.items():
             seat = table.seats[request_id]
             keys = table.keys[seat]
+            del keys[self.num_kept.get(request_id, len(keys)) :]
             keys += added
             if table.waiting[seat]:
                 table.keep_waiting(seat, [each for each in table.waiting[seat] if each[0] >= len(keys)])
@@ -135,7 +155,9 @@ def read(table: RequestTable, metadata: AuxOutputConnectorMetadata) -> Intake:
     for request_id in both:
         problem = "it runs and ends in one step"
         intake.objections.append(ProtocolViolation("WORK-BEGIN-1", request_id, problem))
-    _read_hashes(intake, metadata.block_hashes, namespace(metadata.generation))
+    # vLLM's own metadata has no such field.
+    replaced: Mapping[str, PackedBlockHashes] = getattr(metadata, "replaced_block_hashes", {})
+    _read_hashes(intake, metadata.block_hashes, replaced, namespace(metadata.generation))
     for request_id in ended:
         if request_id in table.seats and request_id not in both:
             intake.ending[request_id] = table.seats[request_id]
@@ -160,8 +182,13 @@ def _object_to_emit_starts(intake: Intake) -> None:
             intake.objections.append(ProtocolViolation("WORK-BEGIN-4", ids[place], problem))
 
 
-def _read_hashes(intake: Intake, block_hashes: Mapping[str, PackedBlockHashes], prefix: bytes) -> None:
-    """New keys of each request (WORK-KEYS-1, WORK-BEGIN-5)."""
+def _read_hashes(
+    intake: Intake,
+    block_hashes: Mapping[str, PackedBlockHashes],
+    replaced: Mapping[str, PackedBlockHashes],
+    prefix: bytes,
+) -> None:
+    """New keys of each request (WORK-KEYS-1, -2, WORK-BEGIN-5)."""
     seats, errors, starting, added = intake.table.seats, intake.table.errors, intake.starting, intake.added
     for request_id, data, size in zip(*NewHashes.of(block_hashes).columns(), strict=True):
         seat = seats.get(request_id, -1)
@@ -170,6 +197,12 @@ def _read_hashes(intake: Intake, block_hashes: Mapping[str, PackedBlockHashes], 
         elif seat not in errors:
             # A single hash is by far the most frequent case.
             added[request_id] = [prefix + data] if len(data) == size > 0 else _keys(prefix, data, size)
+    for request_id, packed in replaced.items():
+        seat = seats.get(request_id, -1)
+        if seat < 0 and request_id not in starting:
+            intake.objections.append(_unknown(request_id))
+        elif seat not in errors:
+            intake.replace(request_id, _keys(prefix, packed.data, packed.item_size))
 
 
 def _keys(prefix: bytes, data: bytes, size: int) -> list[bytes]:

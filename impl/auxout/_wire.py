@@ -258,6 +258,8 @@ class AuxOutputConnectorMetadata:
         finished_requests: requests that ended since the last metadata, in that order.
         finished_block_hashes: last hashes of requests whose id ended and runs again in this step; their
             entry in ``block_hashes`` is that of the new activation (SCHED-RESTART-3).
+        replaced_block_hashes: every hash of a request of which hashes that were sent no longer stand; our worker
+            takes these and leaves the entry in ``block_hashes`` aside (SCHED-HASH-12).
     """
 
     generation: int
@@ -265,10 +267,11 @@ class AuxOutputConnectorMetadata:
     block_hashes: Mapping[str, PackedBlockHashes]
     finished_requests: tuple[str, ...]
     finished_block_hashes: Mapping[str, PackedBlockHashes] = field(default_factory=_no_hashes)
+    replaced_block_hashes: Mapping[str, PackedBlockHashes] = field(default_factory=_no_hashes)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle flat (WIRE-META-1). O(scheduled requests + bytes of hashes)."""
-        requests, apart = self.requests, self.finished_block_hashes
+        requests, rare = self.requests, (self.finished_block_hashes, self.replaced_block_hashes)
         if not isinstance(requests, EmitStarts):
             requests = EmitStarts(Roster(tuple(requests)), tuple(requests.values()))
         state = (
@@ -277,7 +280,9 @@ class AuxOutputConnectorMetadata:
             *requests.pack(),
             *NewHashes.of(self.block_hashes).pack(),
         )
-        return _restore_metadata, (*state, *NewHashes.of(apart).pack()) if apart else state
+        if any(rare):
+            state = *state, *(NewHashes.of(hashes).pack() for hashes in rare)
+        return _restore_metadata, state
 
 
 def _restore_metadata(
@@ -288,14 +293,14 @@ def _restore_metadata(
     names: FlatIds,
     data: bytes | Sequence[bytes],
     sizes: int | Sequence[int],
-    *apart: Any,
+    *rare: FlatHashes,
 ) -> AuxOutputConnectorMetadata:
     return AuxOutputConnectorMetadata(
         generation,
         _restore_starts(ids, starts),
         _restore_hashes(names, data, sizes),
         finished_requests,
-        _restore_hashes(*apart) if apart else {},
+        *(_restore_hashes(*packed) for packed in rare),
     )
 
 

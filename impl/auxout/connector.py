@@ -7,9 +7,9 @@ those that were scheduled and have not ended.
 How it is fast. In most steps nothing is new for most requests: their hash lists have the length they had. So the
 connector lines up the active requests once (``_Lineup``), from then on looks them up with one call, and compares
 all lengths with those sent at once. The hashes themselves are compared only where a list grew, and before a
-request's first output, which is where a session's next turn may have replaced some. What depends on the ids of a
-batch alone is kept while no request ends. Metadata consists of columns, and is a mapping only for those who look
-something up in it (``_wire``).
+request's first output, which is where a session's next turn may have replaced some: those lists are sent whole
+again. What depends on the ids of a batch alone is kept while no request ends. Metadata consists of columns, and is a
+mapping only for those who look something up in it (``_wire``).
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class AuxOutputSchedulerConnector:
             requests: all requests of the engine, by id.
 
         Raises:
-            ProtocolViolation: SCHED-HASH-8, -9, -10: a hash list no longer extends what was sent of it;
-                SCHED-META-1, SCHED-HASH-6: an id is not in ``requests``; SCHED-EMIT-1: no sampling parameters.
+            ProtocolViolation: SCHED-HASH-8, -10: a hash list shrank or mixes lengths; SCHED-META-1, SCHED-HASH-6: an
+                id is not in ``requests``; SCHED-EMIT-1: no sampling parameters.
         """
         scheduled = scheduler_output.num_scheduled_tokens
         lineup, batch, starting = self._line_up(scheduled)
@@ -130,6 +130,7 @@ class AuxOutputSchedulerConnector:
         new: HashColumns = [], [], []
         names, data, sizes = new
         progress: list[tuple[int, str, tuple[int, bytes]]] = []
+        replaced: HashColumns = [], [], []
         ids, nums_sent, lasts = everyone.names, lineup.num_sent, lineup.last
         for index in _changed(found, nums_sent):
             name, block_hashes = ids[index], found[index].block_hashes
@@ -146,12 +147,19 @@ class AuxOutputSchedulerConnector:
                 sizes.append(len(last))
                 progress.append((index, name, (num_sent + 1, fresh)))
             else:
-                _append(new, name, _pack_unsent(name, block_hashes, num_sent, last))
+                if 0 < num_sent <= len(block_hashes) and block_hashes[num_sent - 1] != last:
+                    packed = _pack_replaced(replaced, name, block_hashes, num_sent)
+                else:
+                    packed = _pack_unsent(name, block_hashes, num_sent, last)
+                _append(new, name, packed)
                 progress.append((index, name, (len(block_hashes), block_hashes[-1])))
-        starts = EmitStarts(batch.roster, self._emit_starts(running, self._require_history))
+        first: list[Request] = []
+        starts = EmitStarts(batch.roster, self._emit_starts(running, first.append))
+        for request in first:
+            self._compare(request, replaced, progress)
         # Nothing is refused from here on, so this is where the state may change.
         self._commit(lineup, batch, starting, progress)
-        return self._deliver(starts, new, scheduled)
+        return self._deliver(starts, new, scheduled, NewHashes(*replaced))
 
     def take_output(
         self, request: Request, output: Mapping[str, AuxRequestOutput] | None
@@ -195,7 +203,7 @@ class AuxOutputSchedulerConnector:
         O(hashes not yet sent). Does nothing when the request is not active.
 
         Raises:
-            ProtocolViolation: SCHED-TERM-8, SCHED-HASH-9, -10: its hash list no longer extends what was sent.
+            ProtocolViolation: SCHED-TERM-8, SCHED-HASH-10: its hash list shrank or mixes lengths.
         """
         request_id = request.request_id
         sent = self._sent.get(request_id)
@@ -209,7 +217,6 @@ class AuxOutputSchedulerConnector:
         elif (
             (unsent == 1 or unsent > _NUM_EXACT)
             and num_sent
-            and block_hashes[num_sent - 1] == last
             and len(data := b"".join(block_hashes[num_sent:]) if unsent > 1 else block_hashes[-1])
             == unsent * (size := len(last))
         ):
@@ -228,14 +235,19 @@ class AuxOutputSchedulerConnector:
         self._ended = {}
         self._lineup = None
 
-    def _require_history(self, request: Request) -> None:
-        """Refuse a request without output whose sent hashes were replaced. O(1).
+    def _compare(
+        self, request: Request, replaced: HashColumns, progress: list[tuple[int, str, tuple[int, bytes]]]
+    ) -> None:
+        """Notice that hashes of a request without output were replaced, where its list has the old length. O(1).
 
         Only a session's next turn replaces hashes, and this is how it comes, so that decode steps need not look.
         """
-        num_sent, last = self._sent.get(request.request_id, _NOTHING_SENT)
-        if num_sent and request.block_hashes[num_sent - 1] != last:
-            raise _replaced(request.request_id, num_sent)
+        request_id, block_hashes = request.request_id, request.block_hashes
+        num_sent, last = self._sent.get(request_id, _NOTHING_SENT)
+        if num_sent and num_sent == len(block_hashes) and block_hashes[-1] != last:
+            _pack_replaced(replaced, request_id, block_hashes, num_sent)
+            index = list(self._sent).index(request_id)
+            progress.append((index, request_id, (num_sent, block_hashes[-1])))
 
     def _line_up(self, scheduled: Mapping[str, int]) -> tuple[_Lineup, _Batch, Sequence[str]]:
         """The active and the starting requests, the batch, and those that start.
@@ -282,11 +294,13 @@ class AuxOutputSchedulerConnector:
         self._lineup = lineup
 
     def _deliver(
-        self, starts: EmitStarts, new: HashColumns, scheduled: Mapping[str, int]
+        self, starts: EmitStarts, new: HashColumns, scheduled: Mapping[str, int], replaced: NewHashes
     ) -> AuxOutputConnectorMetadata:
         """Add the terminal events and empty their queue. O(events)."""
         if not self._ended:
-            return AuxOutputConnectorMetadata(self._generation, starts, NewHashes(*new), ())
+            return AuxOutputConnectorMetadata(
+                self._generation, starts, NewHashes(*new), (), replaced_block_hashes=replaced
+            )
         ended, self._ended = self._ended, {}
         apart: HashColumns = [], [], []
         for request_id, final in ended.items():
@@ -294,7 +308,7 @@ class AuxOutputSchedulerConnector:
                 # If it runs again, its entry belongs to the activation that starts (SCHED-RESTART-2, -3).
                 _append(apart if request_id in scheduled else new, request_id, final)
         return AuxOutputConnectorMetadata(
-            self._generation, starts, NewHashes(*new), tuple(ended), NewHashes(*apart)
+            self._generation, starts, NewHashes(*new), tuple(ended), NewHashes(*apart), replaced
         )
 
     def _check(self) -> None:
@@ -317,43 +331,43 @@ class AuxOutputSchedulerConnector:
                 _require(active.keys() >= set(batch.names), "a request of a recent batch is not active")
 
 
-def _emit_starts_0_31(requests: Sequence[Request], compare: Callable[[Request], None]) -> list[int]:
+def _emit_starts_0_31(requests: Sequence[Request], on_first: Callable[[Request], None]) -> list[int]:
     """``_kernel.emit_start_unclamped`` of each request, inline. O(requests).
 
     Args:
-        compare: called for each request without output tokens.
+        on_first: called with each request without output tokens.
     """
     starts: list[int] = []
     for request in requests:
         start = _prompt_start(request)
         if not request.num_output_tokens:
-            compare(request)
+            on_first(request)
         elif (resumed := request.num_tokens - 1) > start:
             start = resumed
         starts.append(start)
     return starts
 
 
-def _emit_starts_0_32(requests: Sequence[Request], compare: Callable[[Request], None]) -> list[int]:
+def _emit_starts_0_32(requests: Sequence[Request], on_first: Callable[[Request], None]) -> list[int]:
     """``_kernel.emit_start_clamped`` of each request, inline for those with output tokens. O(requests).
 
     A request has output tokens exactly if it has more tokens than its prompt. In vLLM the counts are properties,
     except the prompt's length; asked this way, one of two calls is saved.
 
     Args:
-        compare: called for each request without output tokens.
+        on_first: called with each request without output tokens.
     """
     return [
         num_tokens - 1
         if (num_tokens := request.num_tokens) > request.num_prompt_tokens
-        else _first_emit_start(request, num_tokens, compare)
+        else _first_emit_start(request, num_tokens, on_first)
         for request in requests
     ]
 
 
-def _first_emit_start(request: Request, num_tokens: int, compare: Callable[[Request], None]) -> int:
+def _first_emit_start(request: Request, num_tokens: int, on_first: Callable[[Request], None]) -> int:
     """The emit start of a request without output tokens in profile 0.32."""
-    compare(request)
+    on_first(request)
     return _kernel.emit_start_clamped(_prompt_start(request), request.num_prompt_tokens, 0, num_tokens)
 
 
@@ -407,16 +421,11 @@ def _changed(requests: Sequence[Request], num_sent: list[int]) -> Iterable[int]:
 def _pack_unsent(
     request_id: str, block_hashes: Sequence[bytes], num_sent: int, last: bytes, shrunk: str = "SCHED-HASH-8"
 ) -> tuple[bytes, int]:
-    """The hashes that the worker lacks, at least one, joined, and the size of one. O(their number).
-
-    A hash stands for its whole prefix, so the last hash sent is enough to notice a replaced history.
-    """
+    """The hashes that the worker lacks, at least one, joined, and the size of one. O(their number)."""
     unsent = len(block_hashes) - num_sent  # _kernel.num_unsent
     if unsent < 0:
         problem = f"has hashes [0, {len(block_hashes)}), but [0, {num_sent}) were sent"
         raise ProtocolViolation(shrunk, request_id, problem)
-    if num_sent and block_hashes[num_sent - 1] != last:
-        raise _replaced(request_id, num_sent)
     size = len(last) or len(block_hashes[0])
     new = block_hashes[num_sent:] if num_sent else block_hashes
     data = b"".join(new) if unsent > 1 else block_hashes[-1]
@@ -427,9 +436,13 @@ def _pack_unsent(
     raise ProtocolViolation("SCHED-HASH-10", request_id, problem)
 
 
-def _replaced(request_id: str, num_sent: int) -> ProtocolViolation:
-    problem = f"hash {num_sent - 1} of the sent [0, {num_sent}) was replaced"
-    return ProtocolViolation("SCHED-HASH-9", request_id, problem)
+def _pack_replaced(
+    columns: HashColumns, request_id: str, block_hashes: Sequence[bytes], num_sent: int
+) -> tuple[bytes, int]:
+    """Add a whole list, joined, to those that are sent again; its unsent part, joined, and the size of one."""
+    data, size = packed = _pack_unsent(request_id, block_hashes, 0, b"")
+    _append(columns, request_id, packed)
+    return data[num_sent * size :], size
 
 
 def _append(columns: HashColumns, request_id: str, packed: tuple[bytes, int]) -> None:

@@ -137,6 +137,8 @@ class WorkerCore:
         failing = self._failing(intake.objections)
         for request_id in failing:
             release += reversed(intake.without(request_id))
+        if intake.num_kept:
+            release += intake.replaced()
         leaving = {name: seat for name, seat in intake.ending.items() if not table.in_flight[seat]}
         for request_id in leaving:
             release += reversed(intake.keys(request_id))

@@ -73,6 +73,8 @@ class AuxOutputConnectorMetadata:
         finished_requests: requests that ended since the last metadata, in that order.
         finished_block_hashes: final hashes of ended requests whose id runs again in this very step, where
             the entry in ``block_hashes`` belongs to the activation that starts (SCHED-RESTART-3).
+        replaced_block_hashes: all hashes of a request of which hashes that were sent have been replaced; a worker
+            that knows the field leaves the request's entry in ``block_hashes`` aside (SCHED-HASH-12, WORK-KEYS-2).
     """
 
     generation: int
@@ -80,6 +82,7 @@ class AuxOutputConnectorMetadata:
     block_hashes: Mapping[str, PackedBlockHashes]
     finished_requests: tuple[str, ...]
     finished_block_hashes: Mapping[str, PackedBlockHashes] = field(default_factory=_no_hashes)
+    replaced_block_hashes: Mapping[str, PackedBlockHashes] = field(default_factory=_no_hashes)
 
 
 @dataclass
@@ -141,26 +144,32 @@ class AuxOutputSchedulerConnector:
             requests: every request the engine knows, by id.
 
         Raises:
-            ProtocolViolation: a hash list shrank, was replaced or mixes lengths (SCHED-HASH-8, -9, -10), a
-                request is missing (SCHED-META-1, SCHED-HASH-6) or has no sampling parameters (SCHED-EMIT-1).
+            ProtocolViolation: a hash list shrank or mixes lengths (SCHED-HASH-8, -10), a request is missing
+                (SCHED-META-1, SCHED-HASH-6) or has no sampling parameters (SCHED-EMIT-1).
         """
         emit_starts: dict[str, int] = {}
         new_hashes: dict[str, list[bytes]] = {}
+        replaced: dict[str, list[bytes]] = {}
         for request_id in scheduler_output.num_scheduled_tokens:
             request = _look_up(requests, request_id, "SCHED-META-1")
             sent = self._active.get(request_id, NOTHING_SENT)
-            compare = request.num_output_tokens == 0
-            new_hashes[request_id] = _unsent_hashes(request_id, request, sent, compare=compare)
+            again = _is_replaced(request, sent, compare=request.num_output_tokens == 0)
+            new_hashes[request_id] = _unsent_hashes(request_id, request, sent, again=again)
+            if again:
+                replaced[request_id] = list(request.block_hashes)
             emit_starts[request_id] = self._emit_start(request_id, request)
         for request_id, sent in self._active.items():
             if request_id not in emit_starts:
                 request = _look_up(requests, request_id, "SCHED-HASH-6")
-                new_hashes[request_id] = _unsent_hashes(request_id, request, sent)
-        metadata = self._metadata(emit_starts, new_hashes)
+                again = _is_replaced(request, sent)
+                new_hashes[request_id] = _unsent_hashes(request_id, request, sent, again=again)
+                if again:
+                    replaced[request_id] = list(request.block_hashes)
+        metadata = self._metadata(emit_starts, new_hashes, replaced)
         self._active = {
             request_id: _advanced(self._active.get(request_id, NOTHING_SENT), hashes)
             for request_id, hashes in new_hashes.items()
-        }
+        } | {request_id: _advanced(NOTHING_SENT, hashes) for request_id, hashes in replaced.items()}
         self._ended = {}
         return metadata
 
@@ -216,8 +225,7 @@ class AuxOutputSchedulerConnector:
             request: the request as it ends; its unsent hashes travel with the event (SCHED-TERM-5).
 
         Raises:
-            ProtocolViolation: its hash list shrank, was replaced or mixes lengths (SCHED-TERM-8,
-                SCHED-HASH-9, -10).
+            ProtocolViolation: its hash list shrank or mixes lengths (SCHED-TERM-8, SCHED-HASH-10).
         """
         request_id = request.request_id
         if request_id not in self._active:
@@ -245,7 +253,10 @@ class AuxOutputSchedulerConnector:
         return max(prompt_start, emitted)
 
     def _metadata(
-        self, emit_starts: dict[str, int], new_hashes: dict[str, list[bytes]]
+        self,
+        emit_starts: dict[str, int],
+        new_hashes: dict[str, list[bytes]],
+        replaced: dict[str, list[bytes]],
     ) -> AuxOutputConnectorMetadata:
         """Put the message together; an id that ended and starts again keeps both entries apart."""
         ended = self._ended
@@ -257,6 +268,7 @@ class AuxOutputSchedulerConnector:
             _pack({**new_hashes, **gone}),
             tuple(ended),
             _pack(restarted),
+            _pack(replaced),
         )
 
 
@@ -267,31 +279,35 @@ def _look_up(requests: Mapping[str, Request], request_id: str, clause: str) -> R
     return requests[request_id]
 
 
-def _unsent_hashes(
-    request_id: str,
-    request: Request,
-    sent: Sent,
-    shrunk_clause: str = "SCHED-HASH-8",
-    compare: bool = False,
-) -> list[bytes]:
-    """The hashes the worker lacks; refused when the list does not extend what the worker has.
+def _is_replaced(request: Request, sent: Sent, compare: bool = False) -> bool:
+    """Whether hashes that were sent no longer stand (SCHED-HASH-12).
+
+    A hash covers its whole prefix, so a change anywhere in what was sent shows in the last one sent.
 
     Args:
-        compare: look for a replaced history also when nothing is to be sent: only a session's next turn
-            replaces hashes, and it has no output when it is first scheduled.
+        compare: look also when nothing is to be sent: only a session's next turn replaces hashes, and it has no
+            output when it is first scheduled.
+    """
+    unsent = len(request.block_hashes) - sent.num_hashes
+    compared = unsent > 0 or (compare and unsent == 0)
+    return compared and sent.num_hashes > 0 and request.block_hashes[sent.num_hashes - 1] != sent.last
+
+
+def _unsent_hashes(
+    request_id: str, request: Request, sent: Sent, shrunk_clause: str = "SCHED-HASH-8", again: bool = False
+) -> list[bytes]:
+    """The hashes behind those that were sent; refused when there are fewer, or their lengths differ.
+
+    Args:
+        again: the whole list is sent too, so all of it must have one length.
     """
     hashes = request.block_hashes
     if len(hashes) < sent.num_hashes:
         what = f"hashes [0, {len(hashes)}), but [0, {sent.num_hashes}) were sent"
         raise ProtocolViolation(shrunk_clause, request_id, what)
-    # A hash covers its whole prefix, so a change anywhere in what was sent shows in the last one sent.
-    compared = compare or len(hashes) > sent.num_hashes
-    if compared and sent.num_hashes > 0 and hashes[sent.num_hashes - 1] != sent.last:
-        what = f"hash {sent.num_hashes - 1} was replaced after hashes [0, {sent.num_hashes}) were sent"
-        raise ProtocolViolation("SCHED-HASH-9", request_id, what)
     unsent = list(hashes[sent.num_hashes :])
-    lengths = {len(block_hash) for block_hash in unsent}
-    if sent.num_hashes > 0:
+    lengths = {len(block_hash) for block_hash in (hashes if again else unsent)}
+    if sent.num_hashes > 0 and not again:
         lengths.add(len(sent.last))
     if len(lengths) > 1 or 0 in lengths:
         what = (

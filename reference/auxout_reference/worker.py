@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from .errors import ProtocolViolation
 from .store import BlockStore, Key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import DTypeLike, NDArray
 
@@ -162,8 +162,9 @@ class WorkerCore:
         for request_id, emit_start in metadata.requests.items():
             self._start(state, request_id, emit_start)
         retain: list[Key] = []
-        for request_id, block_hashes in metadata.block_hashes.items():
-            retain += self._add_keys(state, request_id, block_hashes)
+        replaced = _replaced(metadata)
+        for request_id, block_hashes in {**metadata.block_hashes, **replaced}.items():
+            retain += self._take_keys(state, request_id, block_hashes, anew=request_id in replaced)
         for request_id in state.requests.keys() & set(metadata.finished_requests) - set(both):
             state.requests[request_id] = replace(state.requests[request_id], finished=True)
         objects = self._take_ready(state, sorted(state.requests))
@@ -318,7 +319,8 @@ class WorkerCore:
     def _require_known(self, state: _State, metadata: AuxOutputConnectorMetadata) -> None:
         """Hashes and terminal events are of requests that run or live (WORK-BEGIN-5)."""
         running = {*state.requests, *metadata.requests}
-        for request_id in dict.fromkeys((*metadata.block_hashes, *metadata.finished_requests)):
+        named = (*metadata.block_hashes, *_replaced(metadata), *metadata.finished_requests)
+        for request_id in dict.fromkeys(named):
             if request_id not in running:
                 what = "it gets hashes or ends and never began"
                 self._fail(state, ProtocolViolation("WORK-BEGIN-5", request_id, what))
@@ -332,14 +334,20 @@ class WorkerCore:
             what = f"emit start {emit_start} is beyond the emit cursor {request.emit_cursor}"
             self._fail(state, ProtocolViolation("WORK-BEGIN-4", request_id, what))
 
-    def _add_keys(self, state: _State, request_id: str, block_hashes: Iterable[bytes]) -> list[Key]:
-        """Append a request's new hashes to its keys; the new ones (WORK-KEYS-1)."""
+    def _take_keys(
+        self, state: _State, request_id: str, block_hashes: Iterable[bytes], anew: bool
+    ) -> list[Key]:
+        """Append a request's new hashes to its keys, or take them in their place; the new ones (WORK-KEYS-1, -2)."""
         request = state.requests.get(request_id)
         if request is None or request.error is not None:
             return []
         keys = [(state.generation, block_hash) for block_hash in block_hashes]
-        state.requests[request_id] = replace(request, keys=(*request.keys, *keys))
-        return keys
+        pairs = zip(request.keys, keys, strict=False)
+        kept = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))) if anew else len(request.keys)
+        state.release += request.keys[kept:][::-1]
+        added = keys[kept:] if anew else keys
+        state.requests[request_id] = replace(request, keys=(*request.keys[:kept], *added))
+        return added
 
     def _capture(self, state: _State, pending: PendingStep, rejected: Sequence[int] | NDArray[Any]) -> _Rows:
         """Append the step's accepted rows to its requests; these rows by request."""
@@ -417,3 +425,8 @@ class WorkerCore:
                 state.requests[request_id] = replace(request, num_in_flight=request.num_in_flight - 1)
         state.drop_ended(landed.request_ids)
         state.store.put((), (), state.release)
+
+
+def _replaced(metadata: AuxOutputConnectorMetadata) -> Mapping[str, Iterable[bytes]]:
+    """The requests whose keys are taken anew; vLLM's own metadata knows none."""
+    return getattr(metadata, "replaced_block_hashes", {})

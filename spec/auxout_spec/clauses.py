@@ -58,9 +58,10 @@ _CLAUSES = (
     Clause("SCHED-HASH-6", "MUST", "An active request that is not scheduled gets a hash-only update when it has new hashes.", f"{_PAGE}.build_connector_meta"),
     Clause("SCHED-HASH-7", "MUST", "A request that is not active contributes no hashes, whatever its list holds.", f"{_PAGE}.build_connector_meta"),
     Clause("SCHED-HASH-8", "MUST", "A hash list shorter than what was sent is refused.", f"{_PAGE}._pack_new_hashes"),
-    Clause("SCHED-HASH-9", "MUST", "New hashes on top of a history that was replaced after it was sent (its last sent hash differs, since each covers its prefix) are refused, and so is scheduling a request without output tokens, such as a session's next turn, whose history was.", "the worker's keys are a prefix of the request's hash list"),
+    Clause("SCHED-HASH-9", "MUST", "That hashes which were sent have been replaced, as a session's next chunk does, refuses nothing: not its steps, not those of others, not its end.", "an engine goes on there, with right rows of all other requests", ("0.32",)),
     Clause("SCHED-HASH-10", "MUST", "Hashes of different byte lengths, also from those sent before, or empty ones, are refused instead of packed; more than 64 new hashes of a request may be checked by their total length alone, which misses only different lengths that balance exactly.", "a packed value has one item size"),
     Clause("SCHED-HASH-11", "MUST", "An activation after a preemption, or of an id used again, starts from the first hash.", f"{_PAGE}.request_finished"),
+    Clause("SCHED-HASH-12", "MUST", "The first metadata that extends such a request's hashes, or that schedules it before its first output, carries its whole list in replaced_block_hashes, beside the entry that it has in block_hashes anyway.", "else rows are stored under the name of another token prefix", ("0.32",)),
     # How a request ends.
     Clause("SCHED-TERM-1", "MUST", "Finishing or aborting an active request puts it among the finished requests of the next metadata.", f"{_PAGE}.request_finished"),
     Clause("SCHED-TERM-2", "MUST", "A terminal event is delivered once.", f"{_PAGE}.build_connector_meta"),
@@ -114,6 +115,7 @@ _CLAUSES = (
     Clause("WORK-BEGIN-4", "MUST", "The emit start of a known request with nothing in flight is not beyond its emit cursor.", f"{_WORKER}.begin_step"),
     Clause("WORK-BEGIN-5", "MUST", "Hashes and terminal events are of requests that run in the step or that the worker knows.", f"{_WORKER}.begin_step"),
     Clause("WORK-KEYS-1", "MUST", "The worker's keys of a live request are a prefix of its hash list.", "a key names the token prefix of its block"),
+    Clause("WORK-KEYS-2", "MUST", "A request's entry in replaced_block_hashes is its keys from then on, and its entry in block_hashes is left aside: keys that it no longer has are released, new ones are retained.", "SCHED-HASH-12", ("0.32",)),
     # What it does with a step's rows.
     Clause("WORK-STEP-1", "MUST", "A prepared step is in flight until it is processed; steps are processed in launch order.", f"{_WORKER}.prepare_output"),
     Clause("WORK-STEP-2", "MUST", "A batch holds only requests that a step began with.", f"{_WORKER}.prepare_output"),

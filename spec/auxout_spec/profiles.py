@@ -20,7 +20,7 @@ class Deviation(str, Enum):
     RESTART_OVERWRITTEN = "restart-overwritten"
     """The hashes of an activation that starts are overwritten by those of the one that ended (SCHED-RESTART-2)."""
     REPLACED_HASH_UNNOTICED = "replaced-hash-unnoticed"
-    """New hashes are sent on top of a history that was replaced (SCHED-HASH-9)."""
+    """That hashes which were sent have been replaced is not said (SCHED-HASH-12)."""
     MIXED_LENGTHS_PACKED = "mixed-lengths-packed"
     """Hashes of different lengths are packed as if they had one (SCHED-HASH-10)."""
     BUILD_NOT_ATOMIC = "build-not-atomic"

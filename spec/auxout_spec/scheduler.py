@@ -5,10 +5,11 @@ worker or an implementation. And every function is pure: given a state it return
 
 Theory of operation. A request is *active* from the first step that schedules it until its terminal event.
 While it is active the connector owes the worker every block hash of the request, in order and once; the state
-is the number already sent, plus the last of them, which is enough to notice that a history was replaced. When
-a request finishes, is aborted or is preempted, one *terminal event* with the hashes still owed is queued; the
-next metadata delivers the whole queue and forgets it. A reset starts the next generation with nothing active
-and nothing queued: the worker drops what it knew, so everything that runs on is sent again from its first hash.
+is the number already sent, plus the last of them, which is enough to notice that a history was replaced: then the
+whole list is sent again, apart. When a request finishes, is aborted or is preempted, one *terminal event* with the
+hashes still owed is queued; the next metadata delivers the whole queue and forgets it. A reset starts the next
+generation with nothing active and nothing queued: the worker drops what it knew, so everything that runs on is sent
+again from its first hash.
 
 A call outside the protocol returns a ``Refusal`` and the state it was given.
 """
@@ -62,13 +63,17 @@ def build_connector_meta(
     views = {view.request_id: view for view in requests}
     active = dict(state.active)
     started = {request_id: active.get(request_id, NOTHING_SENT) for request_id in scheduled}
-    waiting = {request_id: sent for request_id, sent in active.items() if request_id not in started}
     new_hashes: dict[RequestId, tuple[BlockHash, ...]] = {}
-    for request_id, sent in (*started.items(), *waiting.items()):
-        hashes = unsent_hashes(profile, views[request_id], sent, request_id in started)
+    replaced: dict[RequestId, tuple[BlockHash, ...]] = {}
+    for request_id, sent in {**started, **active}.items():
+        view = views[request_id]
+        again = is_replaced(profile, view, sent, request_id in started)
+        hashes = unsent_hashes(profile, view, sent, again)
         if isinstance(hashes, Refusal):
             return _refused_build(profile, state, active, hashes)
-        active[request_id] = advance(sent, hashes)
+        if again:
+            replaced[request_id] = view.block_hashes
+        active[request_id] = sent_so_far(view) if again else advance(sent, hashes)
         if hashes:
             new_hashes[request_id] = _on_the_wire(hashes)
     metadata = Metadata(
@@ -76,6 +81,7 @@ def build_connector_meta(
         tuple((request_id, emit_start(profile, views[request_id])) for request_id in started),
         tuple(new_hashes.items()),
         tuple(request_id for request_id, _ in state.ended),
+        replaced_block_hashes=tuple(replaced.items()),
     )
     metadata = _deliver(profile, metadata, state.ended)
     return SchedulerState(state.generation, _stored(profile, active)), metadata
@@ -139,13 +145,27 @@ def emit_start(profile: Profile, view: RequestView) -> int:
     return kernel.emit_start_unclamped(view.prompt_start, view.num_output_tokens, view.num_tokens)
 
 
-def unsent_hashes(
-    profile: Profile, view: RequestView, sent: Sent, scheduled: bool = False
-) -> tuple[BlockHash, ...] | Refusal:
-    """The hashes the worker lacks, or why the list cannot extend what it has (SCHED-HASH-8, -9, -10).
+def is_replaced(profile: Profile, view: RequestView, sent: Sent, scheduled: bool) -> bool:
+    """Whether hashes that were sent no longer stand, and this step must say so (SCHED-HASH-12).
 
     The history is compared when it is extended, and when a request without output is scheduled: only a
-    session's next turn replaces hashes, and that is how it comes.
+    session's next turn replaces hashes, and that is how it comes. Each hash covers its whole prefix, so a change
+    anywhere in what was sent shows in the last one.
+    """
+    if Deviation.REPLACED_HASH_UNNOTICED in profile.deviations or not sent.num_hashes:
+        return False
+    unsent = kernel.num_unsent(len(view.block_hashes), sent.num_hashes)
+    compared = unsent > 0 or (unsent == 0 and scheduled and view.num_output_tokens == 0)
+    return compared and view.block_hashes[sent.num_hashes - 1] != sent.last
+
+
+def unsent_hashes(
+    profile: Profile, view: RequestView, sent: Sent, again: bool = False
+) -> tuple[BlockHash, ...] | Refusal:
+    """The hashes behind those that were sent, or why there can be none (SCHED-HASH-8, -10).
+
+    Args:
+        again: the whole list is sent too, so all of it must have one length.
     """
     name = f"request {view.request_id}"
     unsent = kernel.num_unsent(len(view.block_hashes), sent.num_hashes)
@@ -153,19 +173,20 @@ def unsent_hashes(
         return Refusal(
             "SCHED-HASH-8", f"{name}: {len(view.block_hashes)} block hashes, {sent.num_hashes} were sent"
         )
-    # Each hash covers its whole prefix, so a change anywhere in what was sent shows in the last one.
-    compared = unsent > 0 or (scheduled and view.num_output_tokens == 0)
-    replaced = compared and sent.num_hashes > 0 and view.block_hashes[sent.num_hashes - 1] != sent.last
-    if replaced and Deviation.REPLACED_HASH_UNNOTICED not in profile.deviations:
-        return Refusal(
-            "SCHED-HASH-9", f"{name}: block hash {sent.num_hashes - 1} was replaced after it was sent"
-        )
+    if again:
+        whole = _one_length(profile, name, view.block_hashes, NOTHING_SENT)
+        return whole if isinstance(whole, Refusal) else whole[sent.num_hashes :]
     return _one_length(profile, name, view.block_hashes[sent.num_hashes :], sent)
 
 
 def advance(sent: Sent, hashes: tuple[BlockHash, ...]) -> Sent:
     """What the worker has once ``hashes`` are sent too."""
     return Sent(sent.num_hashes + len(hashes), hashes[-1]) if hashes else sent
+
+
+def sent_so_far(view: RequestView) -> Sent:
+    """What the worker has once the whole list was sent."""
+    return Sent(len(view.block_hashes), view.block_hashes[-1])
 
 
 def _one_length(

@@ -112,6 +112,7 @@ def result_to_json(result: Result) -> Json:
             "block_hashes": _hashes_to_json(result.block_hashes),
             "finished_requests": list(result.finished_requests),
             "finished_block_hashes": _hashes_to_json(result.finished_block_hashes),
+            "replaced_block_hashes": _hashes_to_json(result.replaced_block_hashes),
         }
     if isinstance(result, Rows):
         return {"rows": [_row_to_json(row) for row in result.rows]}
@@ -177,6 +178,7 @@ def _metadata_from_json(data: dict[str, Json]) -> Metadata:
         _hashes_from_json(data["block_hashes"]),
         tuple(data["finished_requests"]),
         _hashes_from_json(data["finished_block_hashes"]),
+        _hashes_from_json(data.get("replaced_block_hashes", {})),
     )
 
 

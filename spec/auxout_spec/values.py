@@ -51,8 +51,10 @@ class RequestView(NamedTuple):
 class Metadata(NamedTuple):
     """One step's message from the scheduler connector to the worker connector.
 
-    ``finished_block_hashes`` is empty except for ids that ended *and* run in this very step
-    (SCHED-RESTART-3): there the entry in ``block_hashes`` belongs to the activation that starts.
+    Two fields are ours, and empty in most steps. ``finished_block_hashes``: the last hashes of ids that ended *and*
+    run in this very step (SCHED-RESTART-3); there the entry in ``block_hashes`` belongs to the activation that
+    starts. ``replaced_block_hashes``: every hash of a request of which hashes that were sent no longer stand
+    (SCHED-HASH-12); a worker that knows the field takes these, and leaves the entry in ``block_hashes`` aside.
     """
 
     generation: int
@@ -62,6 +64,7 @@ class Metadata(NamedTuple):
     """Newly sent hashes; a request without any has no entry. The order of entries means nothing."""
     finished_requests: tuple[RequestId, ...]
     finished_block_hashes: tuple[tuple[RequestId, tuple[BlockHash, ...]], ...] = ()
+    replaced_block_hashes: tuple[tuple[RequestId, tuple[BlockHash, ...]], ...] = ()
 
 
 class RequestOutput(NamedTuple):

@@ -90,9 +90,12 @@ def begin_step(limits: Limits, state: WorkerState, metadata: Metadata) -> tuple[
     for request_id, emit_start in metadata.requests:
         requests.setdefault(request_id, WorkerRequest(emit_start))
     retain: list[Key] = []
-    for request_id, hashes in metadata.block_hashes:
-        requests[request_id] = requests[request_id]._replace(keys=requests[request_id].keys + hashes)
-        retain += [(metadata.generation, block_hash) for block_hash in hashes]
+    for request_id, keys in _keys_after(requests, metadata):
+        known = requests[request_id].keys
+        kept = _num_common(known, keys)
+        release += [(metadata.generation, block_hash) for block_hash in reversed(known[kept:])]
+        retain += [(metadata.generation, block_hash) for block_hash in keys[kept:]]
+        requests[request_id] = requests[request_id]._replace(keys=keys)
     for request_id in metadata.finished_requests:
         requests[request_id] = requests[request_id]._replace(finished=True)
     objects = _publish(metadata.generation, requests, tuple(requests))
@@ -103,6 +106,20 @@ def begin_step(limits: Limits, state: WorkerState, metadata: Metadata) -> tuple[
         return state, written
     kept = {name: request for name, request in requests.items() if name not in ended}
     return WorkerState(metadata.generation, _sorted(kept), state.in_flight, written), None
+
+
+def _keys_after(
+    requests: _Requests, metadata: Metadata
+) -> tuple[tuple[RequestId, tuple[BlockHash, ...]], ...]:
+    """The keys of each request whose keys change: those it had and the new ones, or all anew (WORK-KEYS-2)."""
+    extended = {name: requests[name].keys + hashes for name, hashes in metadata.block_hashes}
+    return tuple({**extended, **dict(metadata.replaced_block_hashes)}.items())
+
+
+def _num_common(known: tuple[BlockHash, ...], keys: tuple[BlockHash, ...]) -> int:
+    """How many keys two lists have in common, from the front."""
+    pairs = zip(known, keys, strict=False)
+    return next((n for n, (old, new) in enumerate(pairs) if old != new), min(len(known), len(keys)))
 
 
 def _namespace(state: WorkerState, generation: int) -> tuple[_Requests, list[Key]]:
@@ -175,7 +192,8 @@ def _unacceptable(state: WorkerState, metadata: Metadata) -> Refusal | None:
         return Refusal("WORK-BEGIN-3", f"a generation starts with {len(state.in_flight)} steps in flight")
     known = dict(state.requests) if metadata.generation == state.generation else {}
     running = known.keys() | {name for name, _ in metadata.requests}
-    for name in (*dict(metadata.block_hashes), *metadata.finished_requests):
+    named = (*dict(metadata.block_hashes), *dict(metadata.replaced_block_hashes), *metadata.finished_requests)
+    for name in named:
         if name not in running:
             return Refusal("WORK-BEGIN-5", f"{name} gets hashes or ends, but no step began with it")
     for request_id, emit_start in metadata.requests:

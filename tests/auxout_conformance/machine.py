@@ -46,7 +46,6 @@ from auxout_spec.engine.options import (
 from auxout_spec.engine.tampering import METADATA_KINDS, REPORT_KINDS, captured_whole
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario, config_of
-from auxout_spec.scheduler import NOTHING_SENT
 
 from .hosts import TargetBroken
 from .judge import Failure, Play
@@ -63,7 +62,7 @@ SESSION = CHUNKED = EXTERNAL = st.sampled_from((False, False, True))
 CUTS = st.sampled_from((0, 0, 0, 0, 1, 2))
 STOPS = st.sampled_from((False, False, False, True))
 OUTPUT_TAMPERS: tuple[TamperKind, ...] = ("no_output", "no_entry", "cut_rows", "shift_start")
-HASH_TAMPERS: tuple[TamperKind, ...] = ("shrink_hashes", "mix_lengths", "replace_hash")
+HASH_TAMPERS: tuple[TamperKind, ...] = ("shrink_hashes", "mix_lengths")
 DISRUPTIONS = (
     "abort", "preempt", "evict", "load", "reset", "pause_and_reset", "end", "close",
     "tamper_output", "tamper_hashes", "tamper_metadata", "tamper_batch", "tamper_report", "unpack",
@@ -356,10 +355,9 @@ class EngineMachine(RuleBasedStateMachine):
         name = _one_of(data, [request for request in self.requests if request.block_hashes])
         request = self.play.state.request(name)
         assert request is not None  # it was just drawn
-        sent = dict(self.play.state.connector.active).get(name, NOTHING_SENT).num_hashes
-        kind = data.draw(st.sampled_from(HASH_TAMPERS if sent else HASH_TAMPERS[:2]), label="kind")
-        have = sent if kind == "replace_hash" else len(request.block_hashes)
-        self.apply(Tamper(kind, name, data.draw(st.integers(0, have - 1), label="amount")))
+        kind = data.draw(st.sampled_from(HASH_TAMPERS), label="kind")
+        amount = data.draw(st.integers(0, len(request.block_hashes) - 1), label="amount")
+        self.apply(Tamper(kind, name, amount))
         how = data.draw(st.sampled_from(("launch", "abort", "preempt")), label="shown at")
         if how == "abort":
             self.apply(Abort(name))

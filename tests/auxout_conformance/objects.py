@@ -97,6 +97,7 @@ class StepMetadata:
     block_hashes: dict[str, PackedHashes]
     finished_requests: tuple[str, ...]
     finished_block_hashes: dict[str, PackedHashes]
+    replaced_block_hashes: dict[str, PackedHashes]
 
     @classmethod
     def of(cls, metadata: Metadata) -> StepMetadata:
@@ -107,6 +108,7 @@ class StepMetadata:
             _packed(metadata.block_hashes),
             metadata.finished_requests,
             _packed(metadata.finished_block_hashes),
+            _packed(metadata.replaced_block_hashes),
         )
 
 

@@ -1,7 +1,7 @@
 """Checks the judge itself: every wrong answer of the curated cases must be rejected by its case's clause.
 
 A wrong answer changes the spec's answer to the first call of one event: ``{"event": 4, "finished_requests": []}``.
-Fields of metadata replace those fields; in ``block_hashes`` and ``finished_block_hashes`` a list of numbers
+Fields of metadata replace those fields; in ``block_hashes`` and its two companions a list of numbers
 stands for hashes of the request's list and null for no entry. ``rows`` numbers the rows of the worker's output
 (null: None, ``"unknown"``: rows nobody made), ``rows_of`` hands out another request's rows, ``hashes`` is what a
 packed value iterates to, ``raised`` names an exception, ``refused`` refuses a legal call and ``answered``
@@ -181,7 +181,7 @@ def _falsified_metadata(right: Metadata, wrong: dict[str, Any], views: dict[str,
         right = right._replace(requests=tuple(wrong["requests"].items()))
     if "finished_requests" in wrong:
         right = right._replace(finished_requests=tuple(wrong["finished_requests"]))
-    for field in ("block_hashes", "finished_block_hashes"):
+    for field in ("block_hashes", "finished_block_hashes", "replaced_block_hashes"):
         entries = dict(getattr(right, field))
         for request_id, numbers in wrong.get(field, {}).items():
             if numbers is None:

@@ -205,18 +205,21 @@ def read_metadata(returned: Any) -> Metadata | Odd:
         finished = tuple(returned.finished_requests)
         packed = dict(returned.block_hashes.items())
         packed_apart = dict(getattr(returned, "finished_block_hashes", {}).items())
+        packed_again = dict(getattr(returned, "replaced_block_hashes", {}).items())
     except (AttributeError, TypeError, ValueError) as error:
         return Odd(f"the metadata has not the fields of AuxOutputConnectorMetadata: {error}")
     ints = [generation, *requests.values()]
     if not all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in ints):
         return Odd("generation and emit starts must be whole numbers")
-    if not all(isinstance(name, str) for name in (*requests, *packed, *packed_apart, *finished)):
+    if not all(
+        isinstance(name, str) for name in (*requests, *packed, *packed_apart, *packed_again, *finished)
+    ):
         return Odd("requests are named by something that is not text")
-    hashes, apart = _read_hashes(packed), _read_hashes(packed_apart)
-    if not all(isinstance(item, bytes) for _, items in (*hashes, *apart) for item in items):
+    hashes, apart, again = map(_read_hashes, (packed, packed_apart, packed_again))
+    if not all(isinstance(item, bytes) for _, items in (*hashes, *apart, *again) for item in items):
         return Odd("block hashes iterate to something that is not bytes")
     starts = tuple((request_id, int(start)) for request_id, start in requests.items())
-    return Metadata(int(generation), starts, hashes, finished, apart)
+    return Metadata(int(generation), starts, hashes, finished, apart, again)
 
 
 def _read_hashes(entries: dict[str, Any]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:

@@ -59,7 +59,8 @@ def sections() -> list[Section]:
         blocks, objects = re.search(r"blocks of (\d+)", text), re.search(r"store of (\d+)", text)
         sizes = {"block_size": int(blocks[1])} if blocks else {}
         sizes |= {"capacity": int(objects[1])} if objects else {}
-        model = Model("page", "", Menu(()), **sizes)
+        known = next((MODELS[row.model].deviations for row in ROWS if row.title == title), frozenset())
+        model = Model("page", "", Menu(()), deviations=known, **sizes)
         found.append(Section(title, tuple(profiles.split(", ")), end, list(events_in(text)), model))
     return found
 
@@ -74,7 +75,8 @@ def events_in(text: str) -> list[dict[str, object]]:
     return events
 
 
-ROWS, SECTIONS = rows(), sections()
+ROWS = rows()
+SECTIONS = sections()
 
 
 def test_the_table_is_what_the_models_come_to() -> None:
@@ -105,8 +107,9 @@ def test_others_are_told_apart(model: str) -> None:
 def test_its_scenario_is_as_short_as_can_be_and_breaks_the_clause_at_its_end(section: Section) -> None:
     assert len(section.events) == max(row.events for row in ROWS if row.title == section.title)
     for profile in section.profiles:
-        config = EngineConfig(PROFILES[profile], section.model.block_size, 2)
-        config = config._replace(limits=Limits(section.model.block_size, section.model.capacity))
+        known = section.model.deviations
+        config = EngineConfig(PROFILES[profile]._replace(deviations=known), section.model.block_size, 2)
+        config = config._replace(limits=Limits(section.model.block_size, section.model.capacity, known))
         model, engine, broken = section.model._replace(profile=profile), initial(), None
         assert model.config == config
         for event in section.events:

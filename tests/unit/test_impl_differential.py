@@ -98,6 +98,7 @@ def read(metadata: Any) -> Metadata:
         hashes(metadata.block_hashes),
         metadata.finished_requests,
         hashes(metadata.finished_block_hashes),
+        hashes(metadata.replaced_block_hashes),
     )
 
 
@@ -105,6 +106,7 @@ def ordered(metadata: Metadata) -> Metadata:
     return metadata._replace(
         block_hashes=tuple(sorted(metadata.block_hashes)),
         finished_block_hashes=tuple(sorted(metadata.finished_block_hashes)),
+        replaced_block_hashes=tuple(sorted(metadata.replaced_block_hashes)),
     )
 
 
@@ -258,8 +260,8 @@ class Differential(RuleBasedStateMachine):
             for view in views
             if view.request_id in ids or view.request_id in active
             for sent in [active.get(view.request_id, scheduler.NOTHING_SENT)]
-            for scheduled in [view.request_id in ids]
-            if isinstance(found := scheduler.unsent_hashes(self.profile, view, sent, scheduled), Refusal)
+            for again in [scheduler.is_replaced(self.profile, view, sent, view.request_id in ids)]
+            if isinstance(found := scheduler.unsent_hashes(self.profile, view, sent, again), Refusal)
         }
         self.state, expected = scheduler.build_connector_meta(self.profile, self.state, tuple(ids), views)
         for connector in self.connectors:

@@ -30,6 +30,7 @@ from auxout_spec.calls import (
 from auxout_spec.engine import (
     Abort,
     Add,
+    Chunk,
     EngineConfig,
     Event,
     Impossible,
@@ -161,6 +162,9 @@ REUSED = (Add("A", 4, 3, max_tokens=1), Launch((("A", 4),)), Land(), Launch(), A
 SHRUNK_LAUNCH = (Tamper("shrink_hashes", "A", 1), Launch())
 SHRUNK_ABORT = (Tamper("shrink_hashes", "A", 1), Abort("A"))
 NO_OUTPUT = (*A4, Tamper("no_output", "A"), Land())
+REPLACED = (Add("A", 3, max_tokens=1, session=True), Launch((("A", 3),)), Land(), Launch(), Chunk("A", 1))
+"""The next turn's token took the place of the one that had completed a block, whose hash was sent."""
+REPLACED_LAUNCH = (*REPLACED, Launch((("A", 1),)))
 
 
 class Line(NamedTuple):
@@ -262,7 +266,10 @@ TABLE = (
     Line("SCHED-REFUSE-1", CRASH, (*A4, *SHRUNK_LAUNCH)),
     Line("SCHED-TERM-8", NOTHING, (*A4, *SHRUNK_ABORT)),
     Line("SCHED-REFUSE-1", CRASH, (*A4, *SHRUNK_ABORT)),
-    Line("SCHED-HASH-9", NOTHING, (Add("A", 4), CHUNK, Tamper("replace_hash", "A", 1), CHUNK)),
+    Line("SCHED-HASH-9", NOTHING, REPLACED_LAUNCH),
+    Line("SCHED-HASH-9", REFUSED, REPLACED_LAUNCH),
+    Line("SCHED-HASH-9", REFUSED, (*REPLACED, Abort("A"))),
+    Line("SCHED-HASH-12", answer(Metadata(0, (("A", 0),), (), ())), REPLACED_LAUNCH),
     Line("SCHED-HASH-10", NOTHING, (Add("A", 4), Tamper("mix_lengths", "A", 1), Launch((("A", 4),)))),
     Line("SCHED-TAKE-1", NOTHING, NO_OUTPUT),
     Line("SCHED-REFUSE-1", CRASH, NO_OUTPUT),

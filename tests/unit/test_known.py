@@ -26,12 +26,23 @@ FINDINGS = all_findings()
 RELEASES = {"0.31.0": "0.31", "0.32.0": "0.32"}
 
 
-def test_every_deviation_is_a_finding_of_every_release() -> None:
-    for release, profile in RELEASES.items():
-        findings = findings_of(release)
-        assert {finding.deviation for finding in findings} == {*Deviation, None}
-        short = profile.replace("0.", "F")
-        assert [finding.id for finding in findings] == [f"{short}-{n}" for n in range(1, len(findings) + 1)]
+RETIRED = {"F31-2"}
+"""Ids are not used again. 0.31.0 never replaces a hash, so that it would not say so is no finding."""
+
+
+def test_every_deviation_is_a_finding_of_every_release_that_shows_it() -> None:
+    assert {finding.deviation for finding in findings_of("0.32.0")} == {*Deviation, None}
+    unseen = Deviation.REPLACED_HASH_UNNOTICED
+    assert {finding.deviation for finding in findings_of("0.31.0")} == {*Deviation, None} - {unseen}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_findings_are_numbered(release: str) -> None:
+    ids, short = [finding.id for finding in findings_of(release)], RELEASES[release].replace("0.", "F")
+    numbered = [
+        f"{short}-{n}" for n in range(1, len(ids) + 1 + len(RETIRED)) if f"{short}-{n}" not in RETIRED
+    ]
+    assert ids == numbered[: len(ids)]
 
 
 def test_nothing_is_known_of_anything_else() -> None:

@@ -155,10 +155,9 @@ def test_an_unknown_profile_is_a_value_error(module: Any) -> None:
     [
         ("a", "SCHED-HASH-8", "SCHED-TERM-8"),
         ("", "SCHED-HASH-8", "SCHED-TERM-8"),
-        ("axc", "SCHED-HASH-9", "SCHED-HASH-9"),
     ],
 )
-def test_a_history_that_shrank_or_was_replaced_is_refused_and_nothing_changes(
+def test_a_history_that_shrank_is_refused_and_nothing_changes(
     connector: Any, scheduled: str, hashes: str, clause: str, ending: str
 ) -> None:
     a, b = request("A", hashes="ab"), request("B", hashes="x")
@@ -178,20 +177,40 @@ def test_a_history_that_shrank_or_was_replaced_is_refused_and_nothing_changes(
     expect(metadata.finished_requests, ())
 
 
+@pytest.mark.parametrize("scheduled", ["AB", "B"])
+def test_a_replaced_history_is_sent_whole_again(connector: Any, scheduled: str) -> None:
+    a, b = request("A", hashes="ab"), request("B", hashes="x")
+    build(connector, "AB", a, b)
+    replaced = request("A", hashes="ayz")
+    metadata = build(connector, scheduled, replaced, b)
+    expect(letters(metadata.block_hashes), {"A": "z"})
+    expect(letters(metadata.replaced_block_hashes), {"A": "ayz"})
+    replaced.block_hashes.append(b"cc")
+    metadata = build(connector, scheduled, replaced, b)
+    expect((letters(metadata.block_hashes), letters(metadata.replaced_block_hashes)), ({"A": "c"}, {}))
+
+
 @pytest.mark.parametrize("profile", ["0.31", "0.32"])
-def test_a_replaced_history_of_the_old_length_is_refused_before_the_first_output(
+def test_a_replaced_history_of_the_old_length_is_sent_before_the_first_output(
     module: Any, profile: str
 ) -> None:
     connector = module.AuxOutputSchedulerConnector(profile=profile)
     a, b = request("A", hashes="ab"), request("B")
     build(connector, "AB", a, b)
     replaced, answered = request("A", hashes="ax"), request("A", hashes="ax", outputs=1)
-    error = refusal(build, connector, "A", replaced, b)
-    expect((error.clause, error.request_id), ("SCHED-HASH-9", "A"))
-    expect(letters(build(connector, "B", replaced, b).block_hashes), {})
-    expect(letters(build(connector, "A", answered, b).block_hashes), {})
+    expect(letters(build(connector, "B", replaced, b).replaced_block_hashes), {})
+    expect(letters(build(connector, "A", answered, b).replaced_block_hashes), {})
+    expect(letters(build(connector, "AB", replaced, b).replaced_block_hashes), {"A": "ax"})
+    expect(letters(build(connector, "AB", replaced, b).replaced_block_hashes), {})
     connector.request_finished(replaced)
     expect(build(connector, "", b).finished_requests, ("A",))
+
+
+def test_a_request_whose_history_was_replaced_ends_like_any_other(connector: Any) -> None:
+    build(connector, "A", request("A", hashes="ab"))
+    connector.request_finished(request("A", hashes="axz"))
+    metadata = build(connector, "")
+    expect((metadata.finished_requests, letters(metadata.block_hashes)), (("A",), {"A": "z"}))
 
 
 @pytest.mark.parametrize(

@@ -218,13 +218,21 @@ CALLS: tuple[tuple[calls.Call, dict[str, Any]], ...] = (
 RESULTS: tuple[tuple[Any, Any], ...] = (
     (None, None),
     (
-        Metadata(2, (("A", 3),), (("A", (b"\x01",)),), ("B",), (("B", (b"\x02", b"\x03")),)),
+        Metadata(
+            2,
+            (("A", 3),),
+            (("A", (b"\x01",)),),
+            ("B",),
+            (("B", (b"\x02", b"\x03")),),
+            (("C", (b"\x04",)),),
+        ),
         {
             "generation": 2,
             "requests": {"A": 3},
             "block_hashes": {"A": ["01"]},
             "finished_requests": ["B"],
             "finished_block_hashes": {"B": ["02", "03"]},
+            "replaced_block_hashes": {"C": ["04"]},
         },
     ),
     (Rows((Row("A", 3, 0, 7),)), {"rows": [["A", 3, 0, 7]]}),

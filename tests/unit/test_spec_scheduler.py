@@ -162,7 +162,6 @@ def test_active_are_sorted() -> None:
     [
         (H[:1], "SCHED-HASH-8"),
         ((), "SCHED-HASH-8"),
-        ((H[0], G[1], G[2]), "SCHED-HASH-9"),
         ((*H[:2], b"CCC"), "SCHED-HASH-10"),
         ((*H[:2], b"CCCC", b""), "SCHED-HASH-10"),
         ((*H[:2], b"CCCCC"), "SCHED-HASH-10"),
@@ -172,7 +171,7 @@ def test_active_are_sorted() -> None:
 def test_list_that_does_not_extend_what_was_sent(
     hashes: tuple[bytes, ...], clause: str, scheduled: str
 ) -> None:
-    """SCHED-HASH-8, -9, -10; SCHED-REFUSE-3."""
+    """SCHED-HASH-8, -10; SCHED-REFUSE-3."""
     state = after(("AB", (view("A", 2), view("B", 1))))
     now, result = build(state, scheduled, view("A", hashes), view("B", 3))
     assert refused(result) == clause
@@ -183,16 +182,36 @@ def test_list_that_does_not_extend_what_was_sent(
     assert now == state
 
 
-def test_a_replaced_history_of_the_old_length_is_refused_before_the_first_output() -> None:
-    """SCHED-HASH-9: scheduled without output, as a session's next turn is; nowhere else."""
+@pytest.mark.parametrize("scheduled", ["A", ""])
+def test_a_replaced_history_is_sent_whole_where_it_has_grown(scheduled: str) -> None:
+    """SCHED-HASH-9, -12: nothing is refused, and what comes next is an update like any other."""
+    state, result = build(after(("A", (view("A", 2),))), scheduled, view("A", (H[0], G[1], G[2])))
+    emits = {"A": 0} if scheduled else {}
+    again = (("A", (H[0], G[1], G[2])),)
+    assert result == meta(emits, {"A": (G[2],)})._replace(replaced_block_hashes=again)
+    assert state.active == (("A", Sent(3, G[2])),)
+    assert build(state, scheduled, view("A", (H[0], *G[1:4])))[1] == meta(emits, {"A": (G[3],)})
+
+
+def test_a_replaced_history_of_the_old_length_is_sent_before_the_first_output() -> None:
+    """SCHED-HASH-12: scheduled without output, as a session's next turn is; nowhere else."""
     state = after(("A", (view("A", 2),)))
     replaced = view("A", (H[0], G[1]))
     now, result = build(state, "A", replaced)
-    assert (now, refused(result)) == (state, "SCHED-HASH-9")
+    assert result == meta({"A": 0})._replace(replaced_block_hashes=(("A", (H[0], G[1])),))
+    assert now.active == (("A", Sent(2, G[1])),)
+    assert build(now, "A", replaced)[1] == meta({"A": 0})
     answered = replaced._replace(num_tokens=replaced.num_tokens + 1, num_output_tokens=1)
-    assert isinstance(build(state, "A", answered)[1], Metadata)
+    assert build(state, "A", answered)[1] == meta({"A": answered.num_tokens - 1})
     assert build(state, "", replaced)[1] == meta()
-    assert scheduler.request_finished(P32, state, replaced)[1] is None
+
+
+@pytest.mark.parametrize("hashes", [(H[0], G[1]), (H[0], G[1], G[2])])
+def test_a_request_whose_history_was_replaced_ends_like_any_other(hashes: tuple[bytes, ...]) -> None:
+    """SCHED-HASH-9: its event carries what its list has beyond what was sent."""
+    state, result = scheduler.request_finished(P32, after(("A", (view("A", 2),))), view("A", hashes))
+    assert result is None
+    assert state.ended == (("A", hashes[2:]),)
 
 
 @pytest.mark.parametrize("hashes", [(b"AAAA", b"BBB"), (b"",), (b"", b"AAAA"), (b"AAAA", b"")])
@@ -204,7 +223,7 @@ def test_first_hashes_of_different_lengths(hashes: tuple[bytes, ...]) -> None:
 
 
 def test_a_replaced_hash_shows_only_in_the_last_one_sent() -> None:
-    """SCHED-HASH-9: each hash covers its prefix, so the last one is enough."""
+    """SCHED-HASH-12: each hash covers its prefix, so the last one is enough."""
     state = after(("A", (view("A", 2),)))
     _, result = build(state, "A", view("A", (G[0], *H[1:3])))
     assert result == meta({"A": 0}, {"A": H[2:3]})
@@ -215,9 +234,6 @@ def test_messages_of_refusals() -> None:
     state = after(("A", (view("A", 2),)))
     assert build(state, "A", view("A", 1))[1] == Refusal(
         "SCHED-HASH-8", "request A: 1 block hashes, 2 were sent"
-    )
-    assert build(state, "A", view("A", G[:2]))[1] == Refusal(
-        "SCHED-HASH-9", "request A: block hash 1 was replaced after it was sent"
     )
 
 
@@ -501,7 +517,7 @@ def test_clauses() -> None:
     assert CLAUSES["WIRE-HASH-1"].component == "WIRE"
     only_31 = {clause.id for clause in in_profile("0.31")} - {clause.id for clause in in_profile("0.32")}
     only_32 = {clause.id for clause in in_profile("0.32")} - {clause.id for clause in in_profile("0.31")}
-    assert (only_31, only_32) == ({"SCHED-EMIT-3"}, {"SCHED-EMIT-4"})
+    assert (only_31, only_32) == ({"SCHED-EMIT-3"}, {"SCHED-EMIT-4", "SCHED-HASH-9", "SCHED-HASH-12"})
     assert [clause.id for clause in in_profile("0.31")[:2]] == ["SCHED-META-1", "SCHED-META-2"]
 
 

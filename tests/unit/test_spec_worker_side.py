@@ -175,29 +175,17 @@ def test_a_step_without_requests_has_no_batch() -> None:
     assert made(play(*SETTLED, Abort("A"))[1]) == [(RequestFinished, "")]
 
 
-def test_a_release_may_take_what_it_does_not_look_at() -> None:
-    """Hashes that were sent are not compared again, so the spec alone has nothing to say."""
-    deviant = released(Deviation.REPLACED_HASH_UNNOTICED)
-    before = (*SETTLED, Tamper("replace_hash", "A", 1))
-    _, exchanges = play(*before, DECODE, config=deviant)
-    assert made(exchanges)[0] == (BuildConnectorMeta, "")
-    with pytest.raises(Impossible, match=r"^ENV-TAMPER-1: Launch does not show the corruption"):
-        step(SOUND, play(*before)[0], DECODE)
-
-
 B = Add("B", 1)
 
 
 @pytest.mark.parametrize(
     ("before", "event", "config"),
     [
-        ((*SETTLED, Tamper("replace_hash", "A", 1), Tamper("cut_rows", "A", 1)), DECODE, SOUND),
         ((*SETTLED, Tamper("late_start", "A", 1), Tamper("cut_rows", "A", 1)), DECODE, EngineConfig()),
         ((*SETTLED, Tamper("late_start", "A", 1)), Abort("A"), SOUND),
         ((*FLYING, Tamper("reject_more", "A", 1)), Abort("A"), SOUND),
         ((A, Launch((("A", 2),)), Tamper("cut_rows", "A", 1)), LAND, SOUND),
         ((*SETTLED, B, Tamper("run_and_end", "A")), Launch((("B", 1),)), SOUND),
-        ((*SETTLED, Tamper("skip_ahead", "A", 1), Tamper("replace_hash", "A", 1)), DECODE, SOUND),
         ((*SETTLED, Tamper("skip_ahead", "A", 1)), Abort("A"), SOUND),
         ((*SETTLED, Tamper("skip_ahead", "A", 1), Tamper("late_start", "A", 1)), Abort("A"), SOUND),
     ],

@@ -144,7 +144,7 @@ class Close(NamedTuple):
 
 
 TamperKind = Literal[
-    "no_output", "no_entry", "cut_rows", "shift_start", "shrink_hashes", "replace_hash", "mix_lengths",
+    "no_output", "no_entry", "cut_rows", "shift_start", "shrink_hashes", "mix_lengths",
     "old_generation", "new_generation", "run_and_end", "late_start", "unknown_end", "unknown_hashes",
     "unknown_batch", "skip_ahead", "reject_more", "other_step",
 ]  # fmt: skip
@@ -155,8 +155,8 @@ class Tamper(NamedTuple):
 
     ``no_output``: the step returns no output at all. ``no_entry``: none for this request. ``cut_rows``:
     ``amount`` rows are missing at the end. ``shift_start``: the output claims to start ``amount`` positions
-    later. ``shrink_hashes``: only ``amount`` hashes are left. ``replace_hash``: hash number ``amount`` has
-    another value. ``mix_lengths``: hash number ``amount`` is twice as long as the others.
+    later. ``shrink_hashes``: only ``amount`` hashes are left. ``mix_lengths``: hash number ``amount`` is twice as
+    long as the others.
 
     The worker is shown a corrupted call, which it must refuse, and then the sound one. Its metadata:
     ``old_generation``, ``new_generation``: of ``amount`` generations before or later. ``run_and_end``: the

@@ -12,7 +12,7 @@ from .events import Tamper, TamperKind
 from .guards import require
 from .state import EngineConfig, EngineState, Entry
 
-HASH_KINDS = ("shrink_hashes", "replace_hash", "mix_lengths")
+HASH_KINDS = ("shrink_hashes", "mix_lengths")
 METADATA_KINDS: tuple[TamperKind, ...] = (
     "old_generation", "new_generation", "run_and_end", "late_start", "unknown_end", "unknown_hashes",
     "unknown_batch",
@@ -30,7 +30,7 @@ def tamper(
     require(request is not None, "ENV-FORM-1", f"there is no request {event.request}")
     if event.kind in HASH_KINDS and request is not None:
         sent = dict(state.connector.active).get(event.request, NOTHING_SENT).num_hashes
-        have = sent if event.kind == "replace_hash" else len(request.block_hashes)
+        have = len(request.block_hashes)
         # A hash that was sent is not looked at again, and the only one has no other to differ from.
         unseen = event.kind == "mix_lengths" and (event.amount < sent or have == 1)
         require(not unseen, "ENV-TAMPER-1", f"nobody compares the length of that hash of {event.request}")
@@ -45,14 +45,8 @@ def tampered_view(state: EngineState, view: RequestView) -> RequestView:
     for event in state.tampered:
         if event.request == view.request_id and event.kind in HASH_KINDS:
             hashes, at = view.block_hashes, event.amount
-            if event.kind == "shrink_hashes":
-                hashes = hashes[:at]
-            elif event.kind == "replace_hash":
-                # One changed token changes the hash of its block and of every later one.
-                hashes = hashes[:at] + tuple(_other(block_hash) for block_hash in hashes[at:])
-            else:
-                hashes = (*hashes[:at], hashes[at] * 2, *hashes[at + 1 :])
-            view = view._replace(block_hashes=hashes)
+            doubled = (*hashes[:at], *(each * 2 for each in hashes[at : at + 1]), *hashes[at + 1 :])
+            view = view._replace(block_hashes=hashes[:at] if event.kind == "shrink_hashes" else doubled)
     return view
 
 
@@ -132,7 +126,3 @@ def tampered_reports(state: EngineState, flying: Sequence[tuple[Part, ...]]) -> 
             yield ProcessOutput(tuple(parts))
         elif kind == "other_step" and len(flying) > 1:
             yield ProcessOutput(flying[1], 1)
-
-
-def _other(block_hash: bytes) -> bytes:
-    return bytes([block_hash[0] ^ 0xFF]) + block_hash[1:]

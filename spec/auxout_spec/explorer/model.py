@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..engine import Add, Chunk, EngineConfig, Reset
-from ..profiles import PROFILES
+from ..profiles import PROFILES, Deviation
 from ..values import RequestId
 from ..worker import Limits
 
@@ -85,6 +85,8 @@ class ModelFields(NamedTuple):
     removed_guards: frozenset[str] = frozenset()
     gives_up_hits: bool = False
     """KV found elsewhere is loaded whole or not at all (``EngineConfig``)."""
+    deviations: frozenset[Deviation] = frozenset()
+    """In which ways the connectors depart from the rules, as a release does."""
 
 
 class Model(ModelFields):
@@ -93,9 +95,9 @@ class Model(ModelFields):
     @cached_property
     def config(self) -> EngineConfig:
         """The engine with its worker and store."""
-        limits = Limits(self.block_size, self.capacity)
+        limits = Limits(self.block_size, self.capacity, self.deviations)
         return EngineConfig(
-            PROFILES[self.profile],
+            PROFILES[self.profile]._replace(deviations=self.deviations),
             self.block_size,
             self.depth,
             self.removed_guards,

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from ..calls import Exchange, TakeOutput
 from ..engine import EngineConfig, EngineState, Event, Launch
 from ..engine.options import num_known_blocks
-from ..engine.state import longest_hit
+from ..engine.state import longest_hit, view
+from ..scheduler import is_replaced
 from ..values import Rows
 
 
@@ -24,7 +25,7 @@ def broken_property(config: EngineConfig, engine: EngineState) -> Broken | None:
         return Broken(*engine.problem)
     if config.limits is None:
         return None
-    return _keys(engine) or _references(engine) or _capacity(config, engine) or _idle(engine)
+    return _keys(config, engine) or _references(engine) or _capacity(config, engine) or _idle(engine)
 
 
 def broken_cover(config: EngineConfig, before: EngineState, exchanges: tuple[Exchange, ...]) -> Broken | None:
@@ -69,15 +70,22 @@ def broken_hit(config: EngineConfig, before: EngineState, event: Event, after: E
     return None
 
 
-def _keys(engine: EngineState) -> Broken | None:
-    """The worker's keys of a live request are a prefix of its hash list (WORK-KEYS-1)."""
+def _keys(config: EngineConfig, engine: EngineState) -> Broken | None:
+    """The worker's keys of a live request are a prefix of its hash list (WORK-KEYS-1).
+
+    Where a session's next turn has replaced hashes, the next step that schedules it says so (SCHED-HASH-12).
+    """
     if engine.worker.generation != engine.connector.generation:
         return None
     active = dict(engine.connector.active)
     ended = {request_id for request_id, _ in engine.connector.ended}
+    scheduled = {entry.request_id for flying in engine.in_flight for entry in flying.entries}
     for name, kept in engine.worker.requests:
         request = engine.request(name)
         if request is None or name not in active or name in ended or kept.finished:
+            continue
+        due = is_replaced(config.profile, view(request), active[name], scheduled=True)
+        if due and name not in scheduled:
             continue
         if kept.keys != request.block_hashes[: len(kept.keys)]:
             return Broken("WORK-KEYS-1", f"the worker's keys of {name} are not a prefix of its hashes")

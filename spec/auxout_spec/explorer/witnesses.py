@@ -256,6 +256,7 @@ WITNESSES: tuple[Witness, ...] = (
     Witness("drafts launched", Launch, lambda it: bool(it.event.drafts)),
     Witness("resumed after a preemption", Launch, lambda it: any(r.status == "preempted" for r, _ in _launched(it))),
     Witness("hash-only update", Launch, _hash_only),
+    Witness("replaced hashes sent again", Launch, lambda it: bool(_metadata(it).replaced_block_hashes)),
     Witness("late key", Launch, _late_key),
     Witness("terminal event in an empty step", Launch, lambda it: not it.event.tokens and bool(_metadata(it).finished_requests)),
     Witness("deferred teardown", Launch, lambda it: any(kept.finished for _, kept in it.after.worker.requests)),

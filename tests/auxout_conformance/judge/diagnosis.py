@@ -68,7 +68,9 @@ def _of_an_allowed_call(
         assert isinstance(right, Metadata)
         if isinstance(actual, Metadata):
             return ledger.refused or _metadata(profile, ledger, before, call, right, actual)
-        return ledger.refused or _no_metadata(before, call)
+        return ledger.refused or (
+            "SCHED-HASH-9" if right.replaced_block_hashes else _no_metadata(before, call)
+        )
     if isinstance(call, TakeOutput):
         return _rows(ledger, before, call, right, actual)
     if isinstance(call, RequestFinished):
@@ -91,6 +93,7 @@ def _metadata(
     return (
         _requests(profile, ledger, call, right, actual)
         or _finished(ledger, before, call, right, actual)
+        or _replaced(right, actual)
         or _hashes(ledger, before, call, right, actual)
     )
 
@@ -155,6 +158,12 @@ def _extra_event(ledger: Ledger, before: SchedulerState, request_id: str, due: i
     if request_id in ledger.delivered or request_id in dict(before.active):
         return "SCHED-TERM-2"
     return "SCHED-TERM-2" if request_id in ledger.activated else "SCHED-TERM-3"
+
+
+def _replaced(right: Metadata, actual: Metadata) -> str:
+    """What is wrong with the hashes of requests whose history was replaced; empty if nothing is."""
+    same = dict(right.replaced_block_hashes) == dict(actual.replaced_block_hashes)
+    return "" if same else "SCHED-HASH-12"
 
 
 def _hashes(
@@ -241,7 +250,10 @@ def _rows(
 
 def _finish(ledger: Ledger, before: SchedulerState, call: RequestFinished) -> str:
     request_id = call.request.request_id
-    if request_id in dict(before.active):
+    sent, hashes = dict(before.active).get(request_id), call.request.block_hashes
+    if sent is not None and sent.num_hashes and hashes[sent.num_hashes - 1] != sent.last:
+        return "SCHED-HASH-9"
+    if sent is not None:
         return "SCHED-TERM-7" if call.preempted else "SCHED-TERM-1"
     return "SCHED-TERM-4" if request_id in ledger.activated else "SCHED-TERM-3"
 

@@ -60,6 +60,8 @@ class Ledger:
     """Tokens per hash block, where there is a worker."""
     reattached: set[str] = field(default_factory=set)
     """Requests that had a step which started beyond what was accepted."""
+    replaced: bool = False
+    """Whether a request's hashes were replaced after they were sent."""
     resets_since_metadata: int = 0
 
     def record(self, call: Call, before: Halves, right: Result) -> None:
@@ -94,6 +96,7 @@ class Ledger:
     def _record_metadata(self, call: BuildConnectorMeta, before: SchedulerState, right: Metadata) -> None:
         self.views.update((view.request_id, view) for view in call.requests)
         self.delivered |= set(right.finished_requests)
+        self.replaced |= bool(right.replaced_block_hashes)
         for request_id, start in right.requests:
             self.emit_starts[request_id] = start
             if request_id not in dict(before.active):

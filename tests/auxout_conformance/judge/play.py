@@ -418,4 +418,6 @@ def agrees(right: Result, outcome: Result | Raised | Odd) -> bool:
 def _comparable(metadata: Metadata) -> tuple[object, ...]:
     """Metadata without the order of hash entries, which means nothing."""
     hashes, apart = dict(metadata.block_hashes), dict(metadata.finished_block_hashes)
-    return metadata._replace(block_hashes=(), finished_block_hashes=()), hashes, apart
+    again = dict(metadata.replaced_block_hashes)
+    rest = metadata._replace(block_hashes=(), finished_block_hashes=(), replaced_block_hashes=())
+    return rest, hashes, apart, again

@@ -97,8 +97,10 @@ def _metadata(metadata: Metadata, views: Views) -> str:
     parts = [f"generation {metadata.generation}", f"requests {_mapping(metadata.requests)}"]
     parts.append(f"block_hashes {_hash_entries(metadata.block_hashes, views)}")
     parts.append(f"finished_requests [{', '.join(metadata.finished_requests)}]")
-    if metadata.finished_block_hashes:
-        parts.append(f"finished_block_hashes {_hash_entries(metadata.finished_block_hashes, views)}")
+    rare = ("finished_block_hashes", "replaced_block_hashes")
+    parts += [
+        f"{field} {_hash_entries(entries, views)}" for field in rare if (entries := getattr(metadata, field))
+    ]
     return ", ".join(parts)
 
 

@@ -42,6 +42,8 @@ def _no_begin(before: WorkerState, call: BeginStep) -> str:
     metadata = call.metadata
     if metadata.generation > before.generation:
         return "WORK-BEGIN-2"
+    if metadata.replaced_block_hashes:
+        return "WORK-KEYS-2"
     if metadata.finished_requests:
         return "WORK-TEAR-1"
     known = dict(before.requests)
@@ -122,6 +124,8 @@ def _row(ledger: Ledger, part: Part, row: Row, due: Row, is_another_block: bool)
         return "WORK-EMIT-4"
     if row.generation != due.generation:
         return "STORE-READ-2"
+    if ledger.replaced and (row.text != due.text or row.request != due.request):
+        return "WORK-KEYS-2"
     if row.text != due.text:
         return "ROW-EXACT-2"
     if row.position != due.position and part.request_id in ledger.reattached:
@@ -158,6 +162,8 @@ def broken_usage(ledger: Ledger, limits: Limits, state: WorkerState, usage: Usag
         return "WORK-STEP-1"
     if usage.requests != right.requests:
         return "WORK-TEAR-2" if usage.requests > right.requests else "WORK-TEAR-1"
+    if usage.references != right.references and ledger.replaced:
+        return "WORK-KEYS-2"
     if usage.references != right.references:
         return "STORE-REF-1" if usage.references > right.references else "STORE-PUT-4"
     if usage.objects > limits.capacity:

@@ -246,16 +246,7 @@ HASH_FAULTS = (
         "update-forgotten",
         ("SCHED-HASH-6",),
         "An active request that is not scheduled gets its new hashes only when it runs again.",
-        (
-            Replace(
-                BUILD,
-                """
-                request = _look_up(requests, request_id, "SCHED-HASH-6")
-                new_hashes[request_id] = _unsent_hashes(request_id, request, sent)
-                """,
-                "new_hashes[request_id] = []",
-            ),
-        ),
+        (Replace(BUILD, "request_id not in emit_starts", "new_hashes.setdefault(request_id, []) is None"),),
     ),
     KnownBad(
         "unscheduled-forgotten",
@@ -298,14 +289,42 @@ HASH_FAULTS = (
         ),
     ),
     KnownBad(
-        "replaced-history-accepted",
-        ("SCHED-HASH-9",),
+        "replaced-history-unnoticed",
+        ("SCHED-HASH-12",),
         "Only the number of sent hashes is remembered, so a replaced history goes unnoticed.",
         (
             Replace(
-                "_unsent_hashes",
-                "compared and sent.num_hashes > 0 and hashes[sent.num_hashes - 1] != sent.last",
+                "_is_replaced",
+                "compared and sent.num_hashes > 0 and request.block_hashes[sent.num_hashes - 1] != sent.last",
                 "False",
+            ),
+        ),
+    ),
+    KnownBad(
+        "replaced-history-of-old-length-unnoticed",
+        ("SCHED-HASH-12",),
+        "A replaced history shows only where the list has grown.",
+        (
+            Replace(
+                "_is_replaced",
+                "unsent > 0 or (compare and unsent == 0)",
+                "unsent > 0",
+            ),
+        ),
+    ),
+    KnownBad(
+        "replaced-history-refused",
+        ("SCHED-HASH-9",),
+        "A replaced history ends the engine.",
+        (
+            Replace(
+                "_unsent_hashes",
+                "hashes = request.block_hashes",
+                """
+                hashes = request.block_hashes
+                if _is_replaced(request, sent):
+                    raise ProtocolViolation("SCHED-HASH-9", request_id, "hashes were replaced")
+                """,
             ),
         ),
     ),

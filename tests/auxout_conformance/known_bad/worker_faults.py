@@ -52,6 +52,18 @@ BEGIN_FAULTS = (
         Replace(_ENTER, "state.in_flight", "()", times=2),
     ),
     _worker(
+        "worker-keeps-replaced-keys",
+        ("WORK-KEYS-2",),
+        "Replaced hashes are not looked at.",
+        Replace("_replaced", 'getattr(metadata, "replaced_block_hashes", {})', "{}"),
+    ),
+    _worker(
+        "worker-leaks-replaced-keys",
+        ("WORK-KEYS-2",),
+        "The reference of a replaced key is never given back.",
+        Replace(f"{_CORE}._take_keys", "state.release += request.keys[kept:][::-1]", "pass"),
+    ),
+    _worker(
         "worker-late-start",
         ("WORK-BEGIN-4",),
         "An emit start beyond the emit cursor is not noticed.",
@@ -82,7 +94,7 @@ BEGIN_FAULTS = (
         ("WORK-KEYS-1",),
         "The hashes of one metadata are appended last first.",
         Replace(
-            f"{_CORE}._add_keys",
+            f"{_CORE}._take_keys",
             "[(state.generation, block_hash) for block_hash in block_hashes]",
             "[(state.generation, block_hash) for block_hash in block_hashes][::-1]",
         ),
@@ -91,7 +103,7 @@ BEGIN_FAULTS = (
         "worker-generation-ignored",
         ("STORE-READ-2", "STORE-PUT-1", "WORK-PUBLISH-1"),
         "A key is the block hash alone, whatever the generation.",
-        Replace(f"{_CORE}._add_keys", "(state.generation, block_hash)", "(0, block_hash)"),
+        Replace(f"{_CORE}._take_keys", "(state.generation, block_hash)", "(0, block_hash)"),
     ),
     _worker(
         "worker-begin-not-atomic",

@@ -204,6 +204,8 @@ def _metadata(metadata: Metadata, places: Mapping[BlockHash, int]) -> Iterator[L
         yield Line(f"↓ {request_id} ended", request_id)
     for request_id, hashes in metadata.finished_block_hashes:
         yield Line(f"↓ {request_id} ended with {_hashes(hashes, places)}", request_id)
+    for request_id, hashes in metadata.replaced_block_hashes:
+        yield Line(f"↓ {request_id} now has {_hashes(hashes, places)}", request_id)
 
 
 def _hashes(hashes: Iterable[BlockHash], places: Mapping[BlockHash, int]) -> str:

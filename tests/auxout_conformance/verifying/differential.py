@@ -254,4 +254,6 @@ def _difference(base: Observation, patched: Observation) -> str:
 
 def _unordered(metadata: Metadata) -> tuple[object, ...]:
     hashes, apart = dict(metadata.block_hashes), dict(metadata.finished_block_hashes)
-    return metadata._replace(block_hashes=(), finished_block_hashes=()), hashes, apart
+    again = dict(metadata.replaced_block_hashes)
+    rest = metadata._replace(block_hashes=(), finished_block_hashes=(), replaced_block_hashes=())
+    return rest, hashes, apart, again
