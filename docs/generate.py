@@ -22,8 +22,9 @@ from auxout_conformance.known import all_findings
 from auxout_conformance.timeline import of_scenario, picture
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES, Clause
+from auxout_spec.deviations import Deviation
 from auxout_spec.engine.guards import GUARDS
-from auxout_spec.profiles import PROFILES, Deviation, Profile, difference
+from auxout_spec.profiles import PROFILES, Profile, difference
 from auxout_spec.scenario import VERBS, Scenario
 
 DOCS = Path(__file__).parent
@@ -88,11 +89,10 @@ def profiles() -> str:
 
 def deviations() -> str:
     """Where releases depart from the rules of their own profile."""
-    docs = field_docs(Deviation)
     found: dict[Deviation, list[str]] = {}
     for finding in all_findings():
         found.setdefault(finding.deviation, []).append(f"{finding.id} (vLLM {finding.release})")
-    rows = [(docs[each.name], ", ".join(found[each])) for each in Deviation if each in found]
+    rows = [(each.sentence, ", ".join(found[each])) for each in Deviation if each in found]
     return "\n".join(table(("what releases do", "known finding"), rows))
 
 

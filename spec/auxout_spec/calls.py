@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import scheduler, wire, worker
+from .deviations import released
 from .profiles import Profile
 from .scheduler import SchedulerState
 from .values import Metadata, Outputs, Refusal, RequestId, RequestView, Result, StepOutput
@@ -109,7 +110,7 @@ def apply(profile: Profile, limits: Limits | None, state: Halves, call: Call) ->
         return Halves(), None
     if isinstance(call, BeginStep | PrepareOutput | ProcessOutput):
         assert limits is not None, "a call of a worker without limits"
-        after, result = apply_worker(limits, state.worker, call)
+        after, result = apply_worker(profile, limits, state.worker, call)
         return Halves(state.scheduler, after), result
     connector, result = apply_scheduler(profile, state.scheduler, call)
     return Halves(connector, state.worker), result
@@ -121,23 +122,25 @@ def apply_scheduler(
     """The spec's answer to one call: the next state of the scheduler connector and the result."""
     if isinstance(call, BuildConnectorMeta):
         scheduled = tuple(request_id for request_id, _ in call.scheduled)
-        return scheduler.build_connector_meta(profile, state, scheduled, call.requests)
+        build = released(profile, scheduler.build_connector_meta)
+        return build(profile, state, scheduled, call.requests)
     if isinstance(call, TakeOutput):
         return state, scheduler.take_output(call.request, call.outputs)
     if isinstance(call, RequestFinished):
-        return scheduler.request_finished(profile, state, call.request)
+        return released(profile, scheduler.request_finished)(state, call.request)
     if isinstance(call, Reset):
         return scheduler.reset(state), None
-    return state, wire.unpack(profile, call.data, call.item_size)
+    return state, released(profile, wire.unpack)(call.data, call.item_size)
 
 
 def apply_worker(
-    limits: Limits, state: WorkerState, call: BeginStep | PrepareOutput | ProcessOutput
+    profile: Profile, limits: Limits, state: WorkerState, call: BeginStep | PrepareOutput | ProcessOutput
 ) -> tuple[WorkerState, Result]:
     """The spec's answer to one call: the next state of the worker connector and the result."""
     if isinstance(call, BeginStep):
         return worker.begin_step(limits, state, call.metadata)
     if isinstance(call, PrepareOutput):
         return worker.prepare_output(state, tuple(request_id for request_id, _, _ in call.batch))
-    state, outputs = worker.process_output(limits, state, call.parts, call.step)
+    process = released(profile, worker.process_output)
+    state, outputs = process(limits, state, call.parts, call.step)
     return state, outputs if isinstance(outputs, Refusal) else StepOutput(outputs)

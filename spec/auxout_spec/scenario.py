@@ -161,7 +161,7 @@ def event_from_json(data: Any, where: str = "event") -> ev.Event:
 
 def config_of(scenario: Scenario, profile: Profile) -> EngineConfig:
     """The simulated engine a scenario runs in, under one profile."""
-    limits = Limits(scenario.block_size, scenario.store, profile.deviations) if scenario.store else None
+    limits = Limits(scenario.block_size, scenario.store) if scenario.store else None
     return EngineConfig(profile, scenario.block_size, scenario.depth, limits=limits)
 
 

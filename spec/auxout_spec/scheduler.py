@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import kernel
-from .profiles import Deviation, Profile
+from .profiles import Profile
 from .values import BlockHash, Metadata, Outputs, Refusal, RequestId, RequestView, Result, Rows
 
 
@@ -37,7 +37,7 @@ NOTHING_SENT = Sent(0, b"")
 class SchedulerState(NamedTuple):
     """Everything the scheduler connector remembers.
 
-    ``active`` is sorted by id (its order means nothing); ``ended`` is in order of the terminal events.
+    ``active`` is in order of activation; ``ended`` is in order of the terminal events.
     """
 
     generation: int = 0
@@ -62,29 +62,32 @@ def build_connector_meta(
     """
     views = {view.request_id: view for view in requests}
     active = dict(state.active)
-    started = {request_id: active.get(request_id, NOTHING_SENT) for request_id in scheduled}
     new_hashes: dict[RequestId, tuple[BlockHash, ...]] = {}
     replaced: dict[RequestId, tuple[BlockHash, ...]] = {}
-    for request_id, sent in {**started, **active}.items():
-        view = views[request_id]
-        again = is_replaced(profile, view, sent, request_id in started)
-        hashes = unsent_hashes(profile, view, sent, again)
+    for request_id in build_order(state, scheduled):
+        view, sent = views[request_id], active.get(request_id, NOTHING_SENT)
+        again = is_replaced(view, sent, request_id in scheduled)
+        hashes = unsent_hashes(view, sent, again)
         if isinstance(hashes, Refusal):
-            return _refused_build(profile, state, active, hashes)
+            return state, hashes
         if again:
             replaced[request_id] = view.block_hashes
         active[request_id] = sent_so_far(view) if again else advance(sent, hashes)
         if hashes:
-            new_hashes[request_id] = _on_the_wire(hashes)
+            new_hashes[request_id] = hashes
     metadata = Metadata(
         state.generation,
-        tuple((request_id, emit_start(profile, views[request_id])) for request_id in started),
+        tuple((request_id, emit_start(profile, views[request_id])) for request_id in scheduled),
         tuple(new_hashes.items()),
         tuple(request_id for request_id, _ in state.ended),
         replaced_block_hashes=tuple(replaced.items()),
     )
-    metadata = _deliver(profile, metadata, state.ended)
-    return SchedulerState(state.generation, _stored(profile, active)), metadata
+    return SchedulerState(state.generation, tuple(active.items())), _with_final_hashes(metadata, state.ended)
+
+
+def build_order(state: SchedulerState, scheduled: tuple[RequestId, ...]) -> tuple[RequestId, ...]:
+    """The requests that contribute to a step's metadata: those it schedules, then the other active ones."""
+    return (*scheduled, *(request_id for request_id, _ in state.active if request_id not in scheduled))
 
 
 def take_output(view: RequestView, outputs: Outputs | None) -> Result:
@@ -111,24 +114,20 @@ def take_output(view: RequestView, outputs: Outputs | None) -> Result:
     return Rows(output.rows[:accepted])
 
 
-def request_finished(
-    profile: Profile, state: SchedulerState, view: RequestView
-) -> tuple[SchedulerState, Result]:
+def request_finished(state: SchedulerState, view: RequestView) -> tuple[SchedulerState, Result]:
     """Queue the terminal event of a request that finished, was aborted or was preempted (SCHED-TERM)."""
     active = dict(state.active)
     sent = active.pop(view.request_id, None)
     if sent is None:
         return state, None
-    hashes = unsent_hashes(profile, view, sent)
+    hashes = unsent_hashes(view, sent)
     if isinstance(hashes, Refusal):
-        forgets = Deviation.FINISH_NOT_ATOMIC in profile.deviations
-        kept = state._replace(active=_stored(profile, active)) if forgets else state
         clause = "SCHED-TERM-8" if hashes.clause == "SCHED-HASH-8" else hashes.clause
-        return kept, hashes._replace(clause=clause)
+        return state, hashes._replace(clause=clause)
     # An id that ended twice since the last metadata can only have started in between, and a start is
     # delivered by the metadata that empties this queue: no id is ever queued twice.
     ended = (*state.ended, (view.request_id, hashes))
-    return SchedulerState(state.generation, _stored(profile, active), ended), None
+    return SchedulerState(state.generation, tuple(active.items()), ended), None
 
 
 def reset(state: SchedulerState) -> SchedulerState:
@@ -145,23 +144,19 @@ def emit_start(profile: Profile, view: RequestView) -> int:
     return kernel.emit_start_unclamped(view.prompt_start, view.num_output_tokens, view.num_tokens)
 
 
-def is_replaced(profile: Profile, view: RequestView, sent: Sent, scheduled: bool) -> bool:
+def is_replaced(view: RequestView, sent: Sent, scheduled: bool) -> bool:
     """Whether hashes that were sent no longer stand, and this step must say so (SCHED-HASH-12).
 
     The history is compared when it is extended, and when a request without output is scheduled: only a
     session's next turn replaces hashes, and that is how it comes. Each hash covers its whole prefix, so a change
     anywhere in what was sent shows in the last one.
     """
-    if Deviation.REPLACED_HASH_UNNOTICED in profile.deviations or not sent.num_hashes:
-        return False
     unsent = kernel.num_unsent(len(view.block_hashes), sent.num_hashes)
     compared = unsent > 0 or (unsent == 0 and scheduled and view.num_output_tokens == 0)
-    return compared and view.block_hashes[sent.num_hashes - 1] != sent.last
+    return compared and sent.num_hashes > 0 and view.block_hashes[sent.num_hashes - 1] != sent.last
 
 
-def unsent_hashes(
-    profile: Profile, view: RequestView, sent: Sent, again: bool = False
-) -> tuple[BlockHash, ...] | Refusal:
+def unsent_hashes(view: RequestView, sent: Sent, again: bool = False) -> tuple[BlockHash, ...] | Refusal:
     """The hashes behind those that were sent, or why there can be none (SCHED-HASH-8, -10).
 
     Args:
@@ -173,10 +168,12 @@ def unsent_hashes(
         return Refusal(
             "SCHED-HASH-8", f"{name}: {len(view.block_hashes)} block hashes, {sent.num_hashes} were sent"
         )
-    if again:
-        whole = _one_length(profile, name, view.block_hashes, NOTHING_SENT)
-        return whole if isinstance(whole, Refusal) else whole[sent.num_hashes :]
-    return _one_length(profile, name, view.block_hashes[sent.num_hashes :], sent)
+    first, expected = (0, 0) if again else (sent.num_hashes, len(sent.last))
+    packed = view.block_hashes[first:]
+    expected = expected or (len(packed[0]) if packed else 1)
+    if not expected or any(len(block_hash) != expected for block_hash in packed):
+        return Refusal("SCHED-HASH-10", f"{name}: block hashes of different lengths, or empty ones")
+    return view.block_hashes[sent.num_hashes :]
 
 
 def advance(sent: Sent, hashes: tuple[BlockHash, ...]) -> Sent:
@@ -189,61 +186,12 @@ def sent_so_far(view: RequestView) -> Sent:
     return Sent(len(view.block_hashes), view.block_hashes[-1])
 
 
-def _one_length(
-    profile: Profile, name: str, hashes: tuple[BlockHash, ...], sent: Sent
-) -> tuple[BlockHash, ...] | Refusal:
-    """Refuse hashes of different lengths; the release packs them at the first one's length instead."""
-    expected = len(sent.last) or len(hashes[0]) if hashes else 1
-    if expected and all(len(block_hash) == expected for block_hash in hashes):
-        return hashes
-    if Deviation.MIXED_LENGTHS_PACKED in profile.deviations:
-        return hashes
-    return Refusal("SCHED-HASH-10", f"{name}: block hashes of different lengths, or empty ones")
-
-
-def _deliver(
-    profile: Profile,
-    metadata: Metadata,
-    ended: tuple[tuple[RequestId, tuple[BlockHash, ...]], ...],
+def _with_final_hashes(
+    metadata: Metadata, ended: tuple[tuple[RequestId, tuple[BlockHash, ...]], ...]
 ) -> Metadata:
     """Add the terminal events' hashes; a running id's own entry stays (SCHED-RESTART-2, -3)."""
     running = dict(metadata.requests)
-    hashes = dict(metadata.block_hashes)
-    overwritten = Deviation.RESTART_OVERWRITTEN in profile.deviations
-    restarted: list[tuple[RequestId, tuple[BlockHash, ...]]] = []
-    for request_id, final in ended:
-        if not final:
-            continue
-        final = _on_the_wire(final)
-        if request_id in running and not overwritten:
-            restarted.append((request_id, final))
-        else:
-            hashes[request_id] = final
-    return metadata._replace(block_hashes=tuple(hashes.items()), finished_block_hashes=tuple(restarted))
-
-
-def _refused_build(
-    profile: Profile,
-    state: SchedulerState,
-    reached: dict[RequestId, Sent],
-    refusal: Refusal,
-) -> tuple[SchedulerState, Refusal]:
-    """Keep the state (SCHED-REFUSE-3); the release keeps what it had counted before it failed."""
-    if Deviation.BUILD_NOT_ATOMIC in profile.deviations:
-        return state._replace(active=_stored(profile, reached)), refusal
-    return state, refusal
-
-
-def _stored(profile: Profile, active: dict[RequestId, Sent]) -> tuple[tuple[RequestId, Sent], ...]:
-    """Sort what has no order, so that equal states are equal values.
-
-    How far the release got before it failed depends on the order of activation, so there it is kept.
-    """
-    kept = Deviation.BUILD_NOT_ATOMIC in profile.deviations
-    return tuple(active.items() if kept else sorted(active.items()))
-
-
-def _on_the_wire(hashes: tuple[BlockHash, ...]) -> tuple[BlockHash, ...]:
-    """What the worker reads: the packed bytes cut at the first hash's length, so mixed lengths are not recovered."""
-    data, size = b"".join(hashes), len(hashes[0])
-    return tuple(data[start : start + size] for start in range(0, len(data), size))
+    final = tuple((request_id, hashes) for request_id, hashes in ended if hashes)
+    gone = tuple(each for each in final if each[0] not in running)
+    restarted = tuple(each for each in final if each[0] in running)
+    return metadata._replace(block_hashes=metadata.block_hashes + gone, finished_block_hashes=restarted)

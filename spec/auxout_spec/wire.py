@@ -7,11 +7,10 @@ so bytes that do not divide evenly are refused where they are read.
 from __future__ import annotations
 
 from . import kernel
-from .profiles import Deviation, Profile
 from .values import Hashes, Refusal
 
 
-def unpack(profile: Profile, data: bytes, item_size: int) -> Hashes | Refusal:
+def unpack(data: bytes, item_size: int) -> Hashes | Refusal:
     """The hashes in ``data``, in order (WIRE-HASH-1 to -4).
 
     Args:
@@ -20,10 +19,6 @@ def unpack(profile: Profile, data: bytes, item_size: int) -> Hashes | Refusal:
     count = kernel.num_packed(len(data), item_size)
     if count >= 0:
         return Hashes(tuple(data[i * item_size : (i + 1) * item_size] for i in range(count)))
-    if item_size < 0 and Deviation.NEGATIVE_ITEM_SIZE_EMPTY in profile.deviations:
-        return Hashes(())
-    if item_size > 0 and Deviation.RAGGED_DATA_SHORT_HASH in profile.deviations:
-        return Hashes(tuple(data[i : i + item_size] for i in range(0, len(data), item_size)))
     if item_size <= 0:
         return Refusal("WIRE-HASH-2", f"packed block hashes: item size {item_size} is not positive")
     return Refusal(

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from . import kernel, store
-from .profiles import Deviation
 from .store import Block, Key, StoreState
 from .values import BlockHash, Metadata, Outputs, Refusal, RequestId, RequestOutput, Row
 
@@ -70,8 +69,6 @@ class Limits(NamedTuple):
     """Tokens per hash block."""
     capacity: int
     """Objects that the store may hold."""
-    deviations: frozenset[Deviation] = frozenset()
-    """In which ways a release departs from the rules."""
 
 
 INITIAL = WorkerState()
@@ -164,8 +161,6 @@ def process_output(
             return state, captured
         requests[part.request_id] = captured
     objects = _publish(state.generation, requests, [part.request_id for part in parts])
-    if Deviation.LAST_OF_STEP_KEPT in limits.deviations:
-        objects = tuple(dict(objects).items())
     held = store.put(state.store, limits.capacity, objects)
     if isinstance(held, Refusal):
         return state, held

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rich.text import Text
 
-from auxout_spec.profiles import LATEST, PROFILES, Deviation
+from auxout_spec.deviations import Deviation
+from auxout_spec.profiles import LATEST, PROFILES
 
 from . import (
     completion,

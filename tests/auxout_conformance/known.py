@@ -15,7 +15,7 @@ from importlib import resources
 
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
-from auxout_spec.profiles import Deviation
+from auxout_spec.deviations import Deviation
 from auxout_spec.scenario import Scenario
 
 FORMAT = "known/1"

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES, in_profile
+from auxout_spec.deviations import Deviation
 from auxout_spec.engine import Impossible
-from auxout_spec.profiles import PROFILES, Deviation, Profile
+from auxout_spec.profiles import PROFILES, Profile
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Refusal
 

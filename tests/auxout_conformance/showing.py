@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from auxout_spec.calls import BeginStep
 from auxout_spec.clauses import CLAUSES
-from auxout_spec.profiles import PROFILES, Deviation, Profile
+from auxout_spec.deviations import OPTIMIZED
+from auxout_spec.profiles import PROFILES, Profile
 from auxout_spec.values import Metadata
 
 from .hosts import Host
@@ -12,9 +13,6 @@ from .judge import Failure, Play, play
 from .known import Finding
 from .targets import Target
 from .targets.drivers import Sizes
-
-ASSERT_ONLY = (Deviation.ASSERT_ONLY, Deviation.WORKER_ASSERT_ONLY)
-"""What shows under ``python -O`` alone."""
 
 
 def occurs(finding: Finding, host: Host, profile: Profile) -> bool:
@@ -31,7 +29,7 @@ def occurs(finding: Finding, host: Host, profile: Profile) -> bool:
         return failure is None and _ended_by(played) == finding.clause
     without = profile._replace(deviations=profile.deviations - {finding.deviation})
     _, failure = play(host, finding.scenario, without)
-    if finding.deviation not in ASSERT_ONLY:
+    if finding.deviation not in OPTIMIZED:
         return failure is not None and failure.clause == finding.clause
     return failure is None and _optimized(finding, host, without) is not None
 
@@ -50,7 +48,7 @@ def answers_rightly(finding: Finding, host: Host, profile: Profile) -> bool:
         return False
     if finding.deviation is None:
         return _ended_by(played) != finding.clause
-    return finding.deviation not in ASSERT_ONLY or _optimized(finding, host, profile) is None
+    return finding.deviation not in OPTIMIZED or _optimized(finding, host, profile) is None
 
 
 def tells_usage(host: Host, profile: Profile) -> bool:

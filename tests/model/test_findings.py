@@ -109,7 +109,7 @@ def test_its_scenario_is_as_short_as_can_be_and_breaks_the_clause_at_its_end(sec
     for profile in section.profiles:
         known = section.model.deviations
         config = EngineConfig(PROFILES[profile]._replace(deviations=known), section.model.block_size, 2)
-        config = config._replace(limits=Limits(section.model.block_size, section.model.capacity, known))
+        config = config._replace(limits=Limits(section.model.block_size, section.model.capacity))
         model, engine, broken = section.model._replace(profile=profile), initial(), None
         assert model.config == config
         for event in section.events:

@@ -70,7 +70,9 @@ class Node:
 def unordered(engine: EngineState) -> EngineState:
     """The engine with sets where the order has no meaning."""
     changes: dict[str, Any] = {
-        "connector": engine.connector._replace(ended=frozenset(engine.connector.ended)),
+        "connector": engine.connector._replace(
+            active=frozenset(engine.connector.active), ended=frozenset(engine.connector.ended)
+        ),
         "requests": frozenset(engine.requests),
         "in_flight": tuple(flying._replace(entries=frozenset(flying.entries)) for flying in engine.in_flight),
         "activations": frozenset(engine.activations),

@@ -260,8 +260,8 @@ class Differential(RuleBasedStateMachine):
             for view in views
             if view.request_id in ids or view.request_id in active
             for sent in [active.get(view.request_id, scheduler.NOTHING_SENT)]
-            for again in [scheduler.is_replaced(self.profile, view, sent, view.request_id in ids)]
-            if isinstance(found := scheduler.unsent_hashes(self.profile, view, sent, again), Refusal)
+            for again in [scheduler.is_replaced(view, sent, view.request_id in ids)]
+            if isinstance(found := scheduler.unsent_hashes(view, sent, again), Refusal)
         }
         self.state, expected = scheduler.build_connector_meta(self.profile, self.state, tuple(ids), views)
         for connector in self.connectors:
@@ -280,7 +280,7 @@ class Differential(RuleBasedStateMachine):
     def request_finished(self, name: str) -> bool:
         """Call all three; whether the call was legal."""
         request = self.requests[name]
-        self.state, expected = scheduler.request_finished(self.profile, self.state, request.view())
+        self.state, expected = scheduler.request_finished(self.state, request.view())
         for connector in self.connectors:
             if isinstance(expected, Refusal):
                 refused({expected.clause}, connector.request_finished, request)
@@ -333,9 +333,9 @@ def test_take_output(
             )
 
 
-@given(profile=st.sampled_from(sorted(PROFILES)), data=st.binary(max_size=9), size=st.integers(-2, 5))
-def test_unpack(profile: str, data: bytes, size: int) -> None:
-    expected = wire.unpack(PROFILES[profile], data, size)
+@given(data=st.binary(max_size=9), size=st.integers(-2, 5))
+def test_unpack(data: bytes, size: int) -> None:
+    expected = wire.unpack(data, size)
     for module in (auxout_reference, auxout):
         packed = module.PackedBlockHashes(data, size)
         if isinstance(expected, Refusal):

@@ -27,6 +27,7 @@ from auxout_spec.calls import (
     TakeOutput,
     Unpack,
 )
+from auxout_spec.deviations import Deviation
 from auxout_spec.engine import (
     Abort,
     Add,
@@ -43,7 +44,7 @@ from auxout_spec.engine import (
 from auxout_spec.engine import Reset as ResetEvent
 from auxout_spec.engine import Unpack as UnpackEvent
 from auxout_spec.engine.state import block_hash
-from auxout_spec.profiles import PROFILES, Deviation
+from auxout_spec.profiles import PROFILES
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import (
     Hashes,
@@ -428,7 +429,7 @@ def test_a_crash_is_accepted_where_a_release_is_known_to_crash(
 
         def new(self, profile: str, sizes: Sizes | None = None) -> None:
             assert sizes is not None
-            self._limits = Limits(sizes.block_size, sizes.capacity, judged.deviations)
+            self._limits = Limits(sizes.block_size, sizes.capacity)
             self._state = Halves()
 
         def call(self, call: Call) -> Observation:

@@ -18,8 +18,9 @@ from auxout_conformance.targets.drivers import Sizes
 from auxout_spec import scenario as scenarios
 from auxout_spec.calls import Call
 from auxout_spec.clauses import CLAUSES
+from auxout_spec.deviations import Deviation
 from auxout_spec.engine import Impossible, initial, step
-from auxout_spec.profiles import PROFILES, Deviation, Profile
+from auxout_spec.profiles import PROFILES, Profile
 from auxout_spec.values import Refusal
 
 FINDINGS = all_findings()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from auxout_spec.calls import ProcessOutput
+from auxout_spec.deviations import Deviation
 from auxout_spec.engine import (
     Add,
     Chunk,
@@ -20,7 +21,7 @@ from auxout_spec.engine import (
     options,
     step,
 )
-from auxout_spec.profiles import PROFILES, Deviation
+from auxout_spec.profiles import PROFILES
 from auxout_spec.worker import Limits
 
 ALONE = EngineConfig()

@@ -6,7 +6,7 @@ import pytest
 
 from auxout_spec import calls, kernel, scheduler, wire
 from auxout_spec.clauses import CLAUSES, in_profile
-from auxout_spec.profiles import PROFILES, Deviation, Profile, difference
+from auxout_spec.profiles import PROFILES, Profile, difference
 from auxout_spec.scheduler import INITIAL, SchedulerState, Sent
 from auxout_spec.values import (
     Hashes,
@@ -25,10 +25,6 @@ H = tuple(bytes([65 + number]) * 4 for number in range(6))
 """Hashes of four bytes: AAAA, BBBB, ..."""
 G = tuple(bytes([97 + number]) * 4 for number in range(6))
 """Other hashes: aaaa, bbbb, ..."""
-
-
-def deviating(*deviations: Deviation) -> Profile:
-    return P32._replace(deviations=frozenset(deviations))
 
 
 def view(name: str = "A", hashes: int | tuple[bytes, ...] = 0, **changes: object) -> RequestView:
@@ -95,7 +91,7 @@ def test_order_is_the_schedule_s() -> None:
 def test_empty_step_delivers_what_is_due() -> None:
     """SCHED-META-3, SCHED-HASH-6, SCHED-TERM-1."""
     state = after(("AB", (view("A", 1), view("B", 1))))
-    state, _ = scheduler.request_finished(P32, state, view("B", 2, finished=True))
+    state, _ = scheduler.request_finished(state, view("B", 2, finished=True))
     state, result = build(state, "", view("A", 3))
     assert result == meta({}, {"A": H[1:3], "B": H[1:2]}, "B")
     assert state == SchedulerState(0, (("A", Sent(3, H[2])),), ())
@@ -153,8 +149,8 @@ def test_request_that_never_ran_sends_nothing() -> None:
     assert build(INITIAL, "", view("A", 3)) == (INITIAL, meta())
 
 
-def test_active_are_sorted() -> None:
-    assert after(("BA", (view("A", 1), view("B")))).active == (("A", Sent(1, H[0])), ("B", Sent(0, b"")))
+def test_active_are_in_order_of_activation() -> None:
+    assert after(("BA", (view("A", 1), view("B")))).active == (("B", Sent(0, b"")), ("A", Sent(1, H[0])))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +173,7 @@ def test_list_that_does_not_extend_what_was_sent(
     assert refused(result) == clause
     assert now == state
     clause = "SCHED-TERM-8" if clause == "SCHED-HASH-8" else clause
-    now, result = scheduler.request_finished(P32, state, view("A", hashes, finished=True))
+    now, result = scheduler.request_finished(state, view("A", hashes, finished=True))
     assert refused(result) == clause
     assert now == state
 
@@ -209,7 +205,7 @@ def test_a_replaced_history_of_the_old_length_is_sent_before_the_first_output() 
 @pytest.mark.parametrize("hashes", [(H[0], G[1]), (H[0], G[1], G[2])])
 def test_a_request_whose_history_was_replaced_ends_like_any_other(hashes: tuple[bytes, ...]) -> None:
     """SCHED-HASH-9: its event carries what its list has beyond what was sent."""
-    state, result = scheduler.request_finished(P32, after(("A", (view("A", 2),))), view("A", hashes))
+    state, result = scheduler.request_finished(after(("A", (view("A", 2),))), view("A", hashes))
     assert result is None
     assert state.ended == (("A", hashes[2:]),)
 
@@ -244,7 +240,7 @@ def test_messages_of_refusals() -> None:
 def test_end_is_delivered_once_with_the_hashes_still_owed(finished: bool) -> None:
     """SCHED-TERM-1, -2, -5, -7, -9."""
     state = after(("A", (view("A", 1),)))
-    state, result = scheduler.request_finished(P32, state, view("A", 3, finished=finished))
+    state, result = scheduler.request_finished(state, view("A", 3, finished=finished))
     assert result is None
     assert state == SchedulerState(0, (), (("A", H[1:3]),))
     state, result = build(state, "B", view("A", 4), view("B"))
@@ -254,22 +250,22 @@ def test_end_is_delivered_once_with_the_hashes_still_owed(finished: bool) -> Non
 
 def test_end_without_hashes() -> None:
     """SCHED-TERM-1, SCHED-HASH-5."""
-    state, _ = scheduler.request_finished(P32, after(("A", (view("A", 1),))), view("A", 1))
+    state, _ = scheduler.request_finished(after(("A", (view("A", 1),))), view("A", 1))
     assert build(state, "")[1] == meta({}, {}, "A")
 
 
 def test_end_of_a_request_that_is_not_active() -> None:
     """SCHED-TERM-3, SCHED-TERM-4."""
-    assert scheduler.request_finished(P32, INITIAL, view("A", 2)) == (INITIAL, None)
-    state, _ = scheduler.request_finished(P32, after(("A", (view("A", 1),))), view("A", 1))
-    assert scheduler.request_finished(P32, state, view("A", 2)) == (state, None)
+    assert scheduler.request_finished(INITIAL, view("A", 2)) == (INITIAL, None)
+    state, _ = scheduler.request_finished(after(("A", (view("A", 1),))), view("A", 1))
+    assert scheduler.request_finished(state, view("A", 2)) == (state, None)
 
 
 def test_ends_are_delivered_in_order() -> None:
     """SCHED-TERM-6."""
     state = after(("ABC", (view("A"), view("B"), view("C"))))
     for name in "CAB":
-        state, _ = scheduler.request_finished(P32, state, view(name, 1))
+        state, _ = scheduler.request_finished(state, view(name, 1))
     assert build(state, "")[1] == meta({}, {"C": H[:1], "A": H[:1], "B": H[:1]}, "CAB")
 
 
@@ -279,7 +275,7 @@ def test_ends_are_delivered_in_order() -> None:
 def test_restart_before_the_event_was_delivered() -> None:
     """SCHED-RESTART-1, -2, -3; SCHED-HASH-11."""
     state = after(("A", (view("A", 1),)))
-    state, _ = scheduler.request_finished(P32, state, view("A", 3))
+    state, _ = scheduler.request_finished(state, view("A", 3))
     state, result = build(state, "A", view("A", G[:2]))
     assert result == meta({"A": 0}, {"A": G[:2]}, "A", {"A": H[1:3]})
     assert state == SchedulerState(0, (("A", Sent(2, G[1])),), ())
@@ -287,7 +283,7 @@ def test_restart_before_the_event_was_delivered() -> None:
 
 def test_restart_without_final_hashes() -> None:
     """SCHED-RESTART-3: nothing owed, no entry."""
-    state, _ = scheduler.request_finished(P32, after(("A", (view("A", 1),))), view("A", 1))
+    state, _ = scheduler.request_finished(after(("A", (view("A", 1),))), view("A", 1))
     assert build(state, "A", view("A", 1))[1] == meta({"A": 0}, {"A": H[:1]}, "A")
 
 
@@ -295,7 +291,7 @@ def test_restart_keeps_other_ends_together() -> None:
     """SCHED-RESTART-3: only a running id's final hashes travel apart."""
     state = after(("AB", (view("A"), view("B"))))
     for name in "BA":
-        state, _ = scheduler.request_finished(P32, state, view(name, 1))
+        state, _ = scheduler.request_finished(state, view(name, 1))
     _, result = build(state, "A", view("A", G[:1]))
     assert result == meta({"A": 0}, {"A": G[:1], "B": H[:1]}, "BA", {"A": H[:1]})
 
@@ -306,10 +302,10 @@ def test_restart_keeps_other_ends_together() -> None:
 def test_reset() -> None:
     """SCHED-RESET-1, -2, -3, -4."""
     state = after(("AB", (view("A", 1), view("B", 1))))
-    state, _ = scheduler.request_finished(P32, state, view("B", 2))
+    state, _ = scheduler.request_finished(state, view("B", 2))
     state = scheduler.reset(state)
     assert state == SchedulerState(1, (), ())
-    assert scheduler.request_finished(P32, state, view("A", 2)) == (state, None)
+    assert scheduler.request_finished(state, view("A", 2)) == (state, None)
     assert build(state, "", view("A", 2))[1] == meta(generation=1)
     state, result = build(state, "A", view("A", 2))
     assert result == meta({"A": 0}, {"A": H[:2]}, generation=1)
@@ -376,7 +372,7 @@ def test_messages_of_refused_output() -> None:
 )
 def test_packed_value(data: bytes, size: int, hashes: tuple[bytes, ...]) -> None:
     """WIRE-HASH-1, WIRE-HASH-4."""
-    assert wire.unpack(P32, data, size) == Hashes(hashes)
+    assert wire.unpack(data, size) == Hashes(hashes)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +388,7 @@ def test_packed_value(data: bytes, size: int, hashes: tuple[bytes, ...]) -> None
 )
 def test_malformed_packed_value(data: bytes, size: int, clause: str) -> None:
     """WIRE-HASH-2, WIRE-HASH-3."""
-    result = wire.unpack(P32, data, size)
+    result = wire.unpack(data, size)
     assert isinstance(result, Refusal)
     assert result.clause == clause
 
@@ -413,83 +409,6 @@ def test_apply() -> None:
     assert calls.apply_scheduler(P32, state, calls.Reset()) == (SchedulerState(1), None)
     assert calls.apply_scheduler(P32, state, calls.Unpack(b"ab", 1)) == (state, Hashes((b"a", b"b")))
     assert calls.RequestFinished(request).preempted is False
-
-
-# Where released code departs: each deviation changes one answer.
-
-
-def test_deviation_restart_overwritten() -> None:
-    profile = deviating(Deviation.RESTART_OVERWRITTEN)
-    state, _ = scheduler.request_finished(profile, after(("A", (view("A", 1),))), view("A", 3))
-    assert build(state, "A", view("A", G[:2]), profile=profile)[1] == meta({"A": 0}, {"A": H[1:3]}, "A")
-    state, _ = scheduler.request_finished(profile, after(("A", (view("A", 1),))), view("A", 1))
-    assert build(state, "A", view("A", G[:2]), profile=profile)[1] == meta({"A": 0}, {"A": G[:2]}, "A")
-
-
-def test_deviation_replaced_hash() -> None:
-    profile = deviating(Deviation.REPLACED_HASH_UNNOTICED)
-    state = after(("A", (view("A", 2),)))
-    assert build(state, "A", view("A", G[:3]), profile=profile)[1] == meta({"A": 0}, {"A": G[2:3]})
-    assert refused(build(state, "A", view("A", 1), profile=profile)[1]) == "SCHED-HASH-8"
-
-
-@pytest.mark.parametrize(
-    ("hashes", "read"),
-    [
-        ((b"AAAA", b"BB", b"CCC"), (b"AAAA", b"BBCC", b"C")),
-        ((b"AA", b"BBB"), (b"AA", b"BB", b"B")),
-        ((b"AAA", b"BBB"), (b"AAA", b"BBB")),
-    ],
-)
-def test_deviation_mixed_lengths(hashes: tuple[bytes, ...], read: tuple[bytes, ...]) -> None:
-    profile = deviating(Deviation.MIXED_LENGTHS_PACKED)
-    state, result = build(INITIAL, "A", view("A", hashes), profile=profile)
-    assert result == meta({"A": 0}, {"A": read})
-    assert state.active == (("A", Sent(len(hashes), hashes[-1])),)
-    active = after(("A", (view("A", 0),)))
-    state, _ = scheduler.request_finished(profile, active, view("A", hashes))
-    assert build(state, "", profile=profile)[1] == meta({}, {"A": read}, "A")
-
-
-def test_deviation_build_not_atomic() -> None:
-    profile = deviating(Deviation.BUILD_NOT_ATOMIC)
-    state = after(("BA", (view("A", 2), view("B"))), profile=profile)
-    assert state.active == (("B", Sent(0, b"")), ("A", Sent(2, H[1])))
-    now, result = build(state, "CAB", view("A", 1), view("B", 3), view("C", 1), profile=profile)
-    assert refused(result) == "SCHED-HASH-8"
-    assert now.active == (("B", Sent(0, b"")), ("A", Sent(2, H[1])), ("C", Sent(1, H[0])))
-    assert now._replace(active=()) == state._replace(active=())
-
-
-def test_deviation_finish_not_atomic() -> None:
-    profile = deviating(Deviation.FINISH_NOT_ATOMIC)
-    state = after(("AB", (view("A", 2), view("B"))))
-    now, result = scheduler.request_finished(profile, state, view("A", 1))
-    assert refused(result) == "SCHED-TERM-8"
-    assert now == SchedulerState(0, (("B", Sent(0, b"")),), ())
-
-
-def test_deviations_of_wire_values() -> None:
-    negative = deviating(Deviation.NEGATIVE_ITEM_SIZE_EMPTY)
-    ragged = deviating(Deviation.RAGGED_DATA_SHORT_HASH)
-    assert wire.unpack(negative, b"abc", -1) == Hashes(())
-    assert wire.unpack(ragged, b"abc", 2) == Hashes((b"ab", b"c"))
-    assert wire.unpack(ragged, b"abcd", 2) == Hashes((b"ab", b"cd"))
-    for profile, data, size, clause in (
-        (negative, b"abc", 0, "WIRE-HASH-2"),
-        (negative, b"abc", 2, "WIRE-HASH-3"),
-        (ragged, b"abc", 0, "WIRE-HASH-2"),
-        (ragged, b"abc", -2, "WIRE-HASH-2"),
-    ):
-        result = wire.unpack(profile, data, size)
-        assert isinstance(result, Refusal)
-        assert result.clause == clause
-    assert wire.unpack(P32, b"", 0) == Refusal(
-        "WIRE-HASH-2", "packed block hashes: item size 0 is not positive"
-    )
-    assert wire.unpack(P32, b"abc", 2) == Refusal(
-        "WIRE-HASH-3", "packed block hashes: 3 bytes are not a multiple of the item size 2"
-    )
 
 
 # Arithmetic; tests/symbolic proves the contracts for all inputs.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from auxout_spec import worker
-from auxout_spec.profiles import Deviation
+from auxout_spec import calls, worker
+from auxout_spec.deviations import Deviation
+from auxout_spec.profiles import PROFILES
 from auxout_spec.store import StoreState
-from auxout_spec.values import Metadata, Outputs, Refusal, Row
+from auxout_spec.values import Metadata, Outputs, Refusal, Row, StepOutput
 from auxout_spec.worker import INITIAL, Limits, Part, WorkerRequest, WorkerState
 
 LIMITS = Limits(block_size=2, capacity=8)
@@ -292,12 +293,17 @@ def test_late_keys_that_do_not_fit_the_store_change_nothing() -> None:
 def test_of_two_requests_that_fill_a_block_in_one_step_one_is_stored(
     deviations: tuple[Deviation, ...], kept: str
 ) -> None:
-    """The first, whose KV block the prefix cache keeps; a release keeps the last."""
-    limits = LIMITS._replace(deviations=frozenset(deviations))
-    state = launch(INITIAL, meta({"A": 0, "B": 0}, {"A": H[:1], "B": H[:1]}))
-    parts = (Part("A", 0, rows("A0", "A1"), 1, 0), Part("B", 0, rows("B0", "B1"), 1, 0))
-    state, _ = land(state, *parts, limits=limits)
+    """The first, whose KV block the prefix cache keeps; a release keeps the last, and emits from it."""
+    profile = PROFILES["0.32"]._replace(deviations=frozenset(deviations))
+    state = launch(INITIAL, meta({"A": 0, "B": 1}, {"A": H[:1], "B": H[:1]}))
+    state, _ = land(state, Part("A", 0, rows("A0"), 0, 0), Part("B", 0, rows("B0"), 0, 0))
+    state = launch(state, meta({"A": 0, "B": 1}))
+    parts = (Part("A", 1, rows("A1"), 1, 0), Part("B", 1, rows("B1", "B2"), 1, 0))
+    state, outputs = calls.apply_worker(profile, LIMITS, state, calls.ProcessOutput(parts))
     assert dict(state.store.objects) == {(0, H[0]): rows(f"{kept}0", f"{kept}1")}
+    assert isinstance(outputs, StepOutput)
+    assert [name for name, _ in outputs.outputs] == ["A", "B"]
+    assert returned(outputs.outputs)["A"] == (0, rows(f"{kept}0", f"{kept}1"))
 
 
 def test_nobody_unknown_is_in_a_batch() -> None:

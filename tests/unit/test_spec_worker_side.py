@@ -15,6 +15,7 @@ from auxout_spec.calls import (
     TakeOutput,
     apply,
 )
+from auxout_spec.deviations import Deviation
 from auxout_spec.engine import (
     Abort,
     Add,
@@ -28,7 +29,7 @@ from auxout_spec.engine import (
     initial,
     step,
 )
-from auxout_spec.profiles import PROFILES, Deviation
+from auxout_spec.profiles import PROFILES
 from auxout_spec.values import Refusal
 from auxout_spec.worker import Limits
 

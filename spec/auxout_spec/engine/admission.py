@@ -8,13 +8,13 @@ from ..calls import BuildConnectorMeta, Call
 from ..values import BlockHash, Metadata, RequestId, Result
 from . import worker_side
 from .events import Launch
-from .guards import require
+from .guards import permit, require
 from .options import (
     admissible,
-    awaits_output,
     filled_blocks,
+    forbidden,
     num_loaded,
-    reaches_maximum,
+    step_forbidden,
     takes_drafts,
 )
 from .rows import hit_rows, with_fresh_blocks
@@ -63,10 +63,7 @@ def launch(
 
 
 def _check_step(config: EngineConfig, state: EngineState, event: Launch) -> None:
-    removed = config.removed_guards
-    room = len(state.in_flight) < config.depth or not event.tokens
-    require(room, "ENV-LAUNCH-1", f"{len(state.in_flight)} steps are in flight", removed)
-    require(not (state.paused and event.tokens), "ENV-LAUNCH-4", "the engine is paused", removed)
+    permit(step_forbidden(config, state) if event.tokens else None)
     names = [request_id for request_id, _ in event.tokens]
     require(len(set(names)) == len(names), "ENV-FORM-1", "a request is scheduled twice in one step")
     extra = {name for counts in (event.drafts, event.hits, event.external) for name, _ in counts}
@@ -78,15 +75,7 @@ def schedulable(config: EngineConfig, state: EngineState, request_id: RequestId)
     request = state.request(request_id)
     require(request is not None, "ENV-FORM-1", f"there is no request {request_id}")
     assert request is not None  # for the type checker; ``require`` has raised
-    removed = config.removed_guards
-    waits = request.status == "waiting_for_chunk"
-    require(not waits, "ENV-LAUNCH-5", f"{request_id} waits for its next chunk", removed)
-    drained = not awaits_output(request)
-    require(drained, "ENV-RESUME-1", f"{request_id} has deliverable output in flight", removed)
-    require(request_id not in state.preempted, "ENV-RESUME-2", f"{request_id} was just preempted", removed)
-    require(request.status != "lost", "ENV-LAUNCH-5", f"{request_id} is in no queue")
-    loading = request.status == "waiting_for_kv"
-    require(not loading, "ENV-LAUNCH-6", f"the KV of {request_id} is being loaded", removed)
+    permit(forbidden(config, state, request))
     return request
 
 
@@ -147,8 +136,6 @@ def _check_tokens(config: EngineConfig, request: EngineRequest, num_tokens: int,
     fits = 1 <= num_tokens <= lacks + drafts and drafts >= 0
     whole = drafts == 0 or (takes_drafts(request, lacks) and num_tokens == 1 + drafts)
     require(fits and whole, "ENV-LAUNCH-2", f"{name} lacks {lacks} tokens", removed)
-    enough = reaches_maximum(request)
-    require(not enough, "ENV-LAUNCH-3", f"{name} reaches its maximum with the steps in flight", removed)
 
 
 def _activate(

@@ -66,6 +66,19 @@ class Impossible(Exception):
         super().__init__(f"{guard}: {detail}")
 
 
+class Forbidden(NamedTuple):
+    """Why something may not happen: the guard, and what it finds."""
+
+    guard: str
+    detail: str
+
+
+def permit(why: Forbidden | None) -> None:
+    """Raise ``Impossible`` if something is forbidden."""
+    if why is not None:
+        raise Impossible(why.guard, why.detail)
+
+
 def require(condition: bool, guard: str, detail: str, removed: frozenset[str] = frozenset()) -> None:
     """Raise ``Impossible`` unless the condition holds or the guard is removed."""
     if not condition and guard not in removed:

@@ -9,16 +9,49 @@ from collections.abc import Set
 
 from .. import kernel
 from ..values import BlockHash
+from .guards import Forbidden
 from .state import EngineConfig, EngineRequest, EngineState, Entry, longest_hit
+
+
+def step_forbidden(config: EngineConfig, state: EngineState) -> Forbidden | None:
+    """Why no request may be scheduled now; None: some may."""
+    full = len(state.in_flight) >= config.depth
+    reasons = (
+        (full, Forbidden("ENV-LAUNCH-1", f"{len(state.in_flight)} steps are in flight")),
+        (state.paused, Forbidden("ENV-LAUNCH-4", "the engine is paused")),
+    )
+    return next((why for holds, why in reasons if holds and why.guard not in config.removed_guards), None)
+
+
+def forbidden(config: EngineConfig, state: EngineState, request: EngineRequest) -> Forbidden | None:
+    """Why a step may not take up a request; None: it may."""
+    name = request.request_id
+    if request.status == "lost":
+        return Forbidden("ENV-LAUNCH-5", f"{name} is in no queue")
+    waits, loads = request.status == "waiting_for_chunk", request.status == "waiting_for_kv"
+    just = name in state.preempted
+    reasons = (
+        (waits, Forbidden("ENV-LAUNCH-5", f"{name} waits for its next chunk")),
+        (awaits_output(request), Forbidden("ENV-RESUME-1", f"{name} has deliverable output in flight")),
+        (just, Forbidden("ENV-RESUME-2", f"{name} was just preempted")),
+        (loads, Forbidden("ENV-LAUNCH-6", f"the KV of {name} is being loaded")),
+        (
+            reaches_maximum(request),
+            Forbidden("ENV-LAUNCH-3", f"{name} reaches its maximum with the steps in flight"),
+        ),
+    )
+    return next((why for holds, why in reasons if holds and why.guard not in config.removed_guards), None)
 
 
 def launchable(config: EngineConfig, state: EngineState) -> tuple[EngineRequest, ...]:
     """The requests that a step launched now may schedule."""
-    removed = config.removed_guards
-    room = len(state.in_flight) < config.depth or "ENV-LAUNCH-1" in removed
-    if not room or (state.paused and "ENV-LAUNCH-4" not in removed):
+    if step_forbidden(config, state) is not None:
         return ()
-    return tuple(request for request in state.requests if _may_run(state, request, removed))
+    return tuple(
+        request
+        for request in state.requests
+        if request.num_uncomputed_tokens > 0 and forbidden(config, state, request) is None
+    )
 
 
 def most_tokens(
@@ -103,18 +136,3 @@ def runs_on_load(state: EngineState, entry: Entry) -> bool:
     request = state.request(entry.request_id)
     runs = request is not None and request.activation == entry.activation
     return runs and entry.num_external_tokens > 0
-
-
-def _may_run(state: EngineState, request: EngineRequest, removed: frozenset[str]) -> bool:
-    if request.status == "waiting_for_chunk":
-        return "ENV-LAUNCH-5" in removed
-    if request.status == "lost":
-        return False
-    if request.status == "waiting_for_kv" and "ENV-LAUNCH-6" not in removed:
-        return False
-    if request.request_id in state.preempted and "ENV-RESUME-2" not in removed:
-        return False
-    if awaits_output(request) and "ENV-RESUME-1" not in removed:
-        return False
-    enough = reaches_maximum(request) and "ENV-LAUNCH-3" not in removed
-    return not enough and request.num_uncomputed_tokens > 0

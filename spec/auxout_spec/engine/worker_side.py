@@ -10,20 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..calls import BeginStep, Call, PrepareOutput, ProcessOutput, WorkerCall
-from ..profiles import Deviation
+from ..deviations import looks, spoils
 from ..values import Metadata, Outputs, Refusal, RequestOutput, Result, StepOutput
 from ..worker import Part
 from .guards import require
 from .rows import activation_of, num_rejected, on_invalid_kv, step_rows, text_at
 from .state import EngineConfig, EngineState, Entry, Problem, Step
 from .tampering import tampered_batches, tampered_metadata, tampered_reports
-
-UNNOTICED: dict[str, Deviation] = {
-    "WORK-BEGIN-5": Deviation.UNKNOWN_REQUEST_CRASHES,
-    "WORK-STEP-2": Deviation.UNKNOWN_REQUEST_CRASHES,
-    "WORK-STEP-1": Deviation.ANY_STEP_ORDER,
-}
-"""Corruptions that a release does not refuse as it must, by the clause that says so."""
 
 
 def begin_step(
@@ -82,13 +75,12 @@ def _must_refuse(
     config: EngineConfig, state: EngineState, corrupted: WorkerCall, call: Callable[[Call], Result]
 ) -> EngineState:
     """Show the worker a corrupted call; a release that refuses it is no longer of use."""
-    deviations = config.profile.deviations
     refusal = call(corrupted)
-    refused = isinstance(refusal, Refusal) and UNNOTICED.get(refusal.clause) not in deviations
+    refused = isinstance(refusal, Refusal) and looks(config.profile, refusal.clause)
     require(refused, "ENV-TAMPER-1", "the worker does not look at that")
-    landed = isinstance(corrupted, ProcessOutput)
-    spoils = Deviation.WORKER_STEP_LOST if landed else Deviation.WORKER_NOT_ATOMIC
-    return _with_problem(state, refusal) if spoils in deviations and isinstance(refusal, Refusal) else state
+    assert isinstance(refusal, Refusal)  # for the type checker; ``require`` has raised
+    lasting = "WORK-REFUSE-3" if isinstance(corrupted, ProcessOutput) else "WORK-REFUSE-2"
+    return _with_problem(state, refusal) if spoils(config.profile, lasting) else state
 
 
 def _with_problem(state: EngineState, refusal: Refusal) -> EngineState:

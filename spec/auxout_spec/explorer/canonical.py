@@ -23,9 +23,10 @@ def canonical(engine: EngineState, ordered: bool) -> EngineState:
         ordered: the order of arrivals, ends and objects means something.
     """
     resident, activations = in_order(engine.resident), in_order(engine.activations)
+    connector = engine.connector._replace(active=in_order(engine.connector.active))
     if ordered:
-        return engine._replace(resident=resident, activations=activations)
-    worker, connector = engine.worker, engine.connector
+        return engine._replace(connector=connector, resident=resident, activations=activations)
+    worker = engine.worker
     return engine._replace(
         connector=connector._replace(ended=in_order(connector.ended)),
         requests=in_order(engine.requests),
@@ -91,10 +92,9 @@ class Names:
         """A whole state under other names, in canonical form."""
         self.learn(engine)
         other: EngineState = self.renamed(engine, names)
-        connector, worker = other.connector, other.worker
+        worker = other.worker
         store = worker.store._replace(references=tuple(sorted(worker.store.references)))
         other = other._replace(
-            connector=connector._replace(active=tuple(sorted(connector.active))),
             worker=worker._replace(requests=tuple(sorted(worker.requests)), store=store),
         )
         return canonical(other, ordered=False)

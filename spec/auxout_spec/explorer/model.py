@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
+from ..deviations import Deviation
 from ..engine import Add, Chunk, EngineConfig, Reset
-from ..profiles import PROFILES, Deviation
+from ..profiles import PROFILES
 from ..values import RequestId
 from ..worker import Limits
 
@@ -95,7 +96,7 @@ class Model(ModelFields):
     @cached_property
     def config(self) -> EngineConfig:
         """The engine with its worker and store."""
-        limits = Limits(self.block_size, self.capacity, self.deviations)
+        limits = Limits(self.block_size, self.capacity)
         return EngineConfig(
             PROFILES[self.profile]._replace(deviations=self.deviations),
             self.block_size,

@@ -8,8 +8,8 @@ environment avoids the situation, and nothing breaks.
 
 from __future__ import annotations
 
+from ..deviations import Deviation
 from ..engine import Add, Chunk, Reset
-from ..profiles import Deviation
 from .model import Menu, Model
 
 _PLAIN = Reset()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..calls import Exchange, TakeOutput
+from ..deviations import Deviation
 from ..engine import EngineConfig, EngineState, Event, Launch
 from ..engine.options import num_known_blocks
 from ..engine.state import longest_hit, view
@@ -79,12 +80,13 @@ def _keys(config: EngineConfig, engine: EngineState) -> Broken | None:
         return None
     active = dict(engine.connector.active)
     ended = {request_id for request_id, _ in engine.connector.ended}
+    unsaid = Deviation.REPLACED_HASH_UNNOTICED in config.profile.deviations
     scheduled = {entry.request_id for flying in engine.in_flight for entry in flying.entries}
     for name, kept in engine.worker.requests:
         request = engine.request(name)
         if request is None or name not in active or name in ended or kept.finished:
             continue
-        due = is_replaced(config.profile, view(request), active[name], scheduled=True)
+        due = not unsaid and is_replaced(view(request), active[name], scheduled=True)
         if due and name not in scheduled:
             continue
         if kept.keys != request.block_hashes[: len(kept.keys)]:

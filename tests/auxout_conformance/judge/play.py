@@ -9,6 +9,7 @@ from typing import Protocol
 from auxout_spec import calls
 from auxout_spec.calls import WORKER_CALLS, BuildConnectorMeta, Call, Close, Exchange, Halves, TakeOutput
 from auxout_spec.clauses import CLAUSES
+from auxout_spec.deviations import crashes, spoils
 from auxout_spec.engine import (
     Abort,
     Add,
@@ -25,8 +26,7 @@ from auxout_spec.engine import (
     step,
 )
 from auxout_spec.engine.tampering import HASH_KINDS
-from auxout_spec.engine.worker_side import UNNOTICED
-from auxout_spec.profiles import Deviation, Profile
+from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.values import Metadata, Refusal, Result, StepOutput
 
@@ -47,12 +47,6 @@ MISSING_ROWS, MADE_ROOM = "WORK-EMIT-3", "STORE-PUT-3"
 ROOM_FOR_ALL = 1024
 """Blocks, more than a scenario has."""
 USAGE = "usage() after "
-
-SPOILED_BY = {
-    "WORK-REFUSE-2": Deviation.WORKER_NOT_ATOMIC,
-    "WORK-REFUSE-3": Deviation.WORKER_STEP_LOST,
-}
-"""After a refusal these releases hold something else than before."""
 
 
 class Player(Protocol):
@@ -190,8 +184,7 @@ class Play:
     def _acceptable(self, right: Result, outcome: Result | Raised | Odd) -> bool:
         """Whether an answer is right; a release that is known for it crashes where it should refuse."""
         if isinstance(right, Refusal) and isinstance(outcome, Raised) and not outcome.refusal:
-            known = Deviation.UNKNOWN_REQUEST_CRASHES
-            return UNNOTICED.get(right.clause) is known and known in self.config.profile.deviations
+            return crashes(self.config.profile, right.clause)
         return agrees(right, outcome) or self._is_late(right, outcome)
 
     def _is_late(self, right: Result, outcome: Result | Raised | Odd) -> bool:
@@ -224,8 +217,8 @@ class Play:
         if seen.usage is None or limits is None or (refused and isinstance(exchange.call, Close)):
             return None
         late = refused and not isinstance(seen.outcome, Raised)
-        lasting = ATOMICITY_OF.get(type(exchange.call)) if refused else ""
-        if late or SPOILED_BY.get(lasting or "") in self.config.profile.deviations:
+        lasting = ATOMICITY_OF.get(type(exchange.call), "") if refused else ""
+        if late or (lasting and spoils(self.config.profile, lasting)):
             return None
         found = worker_diagnosis.broken_usage(self.ledger, limits, after.worker, seen.usage)
         if not found:

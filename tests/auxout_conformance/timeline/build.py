@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 from auxout_spec.calls import Exchange, RequestFinished
 from auxout_spec.clauses import CLAUSES
+from auxout_spec.deviations import Deviation
 from auxout_spec.engine import EngineConfig, EngineState, Event, Impossible, initial, step
 from auxout_spec.explorer.model import UNBOUNDED
-from auxout_spec.profiles import LATEST, PROFILES, Deviation
+from auxout_spec.profiles import LATEST, PROFILES
 from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.values import BlockHash
 from auxout_spec.worker import Limits
