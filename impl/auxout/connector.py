@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _kernel
 from ._outputs import StepOutputs
+from ._profiles import LATEST
 from ._wire import (
     AuxOutputConnectorMetadata,
     AuxRequestOutput,
@@ -82,7 +83,7 @@ class _Lineup:
 class AuxOutputSchedulerConnector:
     """The scheduler's side of the protocol. Memory: O(1) per active request, and the undelivered events."""
 
-    def __init__(self, *, profile: str = "0.32") -> None:
+    def __init__(self, *, profile: str = LATEST) -> None:
         """Generation 0, nothing active.
 
         Args:

@@ -23,6 +23,7 @@ import numpy as np
 from ._capture import places
 from ._intake import Intake, Writing, read
 from ._landing import Landing, PendingStep, Read, land
+from ._profiles import LATEST, PROFILES
 from ._requests import RequestTable
 from .errors import ProtocolViolation, StoreError
 from .store import ArenaStore
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from .store import Store
 
 _logger = logging.getLogger(__name__)
-
-PROFILES = ("0.31", "0.32")
 
 
 class Usage(NamedTuple):
@@ -66,7 +65,7 @@ class WorkerCore:
         max_num_seqs: int = 256,
         max_in_flight: int = 2,
         errors: Literal["raise", "request"] = "raise",
-        profile: str = "0.32",
+        profile: str = LATEST,
         num_spare: int | None = None,
         store: Store | None = None,
     ) -> None:
@@ -82,7 +81,7 @@ class WorkerCore:
             errors: ``"raise"`` refuses what is inconsistent, as the original does; ``"request"`` fails only the
                 request that it is about: its output says so (``AuxRequestOutput.error``), it keeps nothing from then
                 on, ``failures`` counts it and the log names the clause.
-            profile: protocol version; ``"0.31"`` and ``"0.32"`` are the same for a worker.
+            profile: protocol version; all are the same for a worker.
             num_spare: blocks to hold memory for beside the store: incomplete ones, one a request, and those without a
                 key. More is taken when they do not suffice. Default: three a request.
             store: where blocks go instead of an ``ArenaStore`` of the core's own; closed with the core.

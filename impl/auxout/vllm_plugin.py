@@ -11,9 +11,11 @@ import logging
 import os
 from importlib import import_module
 
+from ._profiles import PROFILES
+
 PACKAGES = {"impl": "auxout", "reference": "auxout_reference"}
 """What ``AUXOUT`` may name, and the package that it stands for."""
-RELEASES = ("0.31.", "0.32.")
+RELEASES = tuple(f"{profile}." for profile in PROFILES)
 """vLLM versions whose connectors have this shape."""
 
 _PLACES = {

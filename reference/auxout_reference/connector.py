@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import ProtocolViolation
+from .profiles import LATEST, profile_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .engine import Request, SchedulerOutput
-
-PROFILES = ("0.31", "0.32")
-"""Protocol versions; they differ in the emit start only (SCHED-EMIT-3 and SCHED-EMIT-4)."""
 
 
 @dataclass
@@ -114,18 +112,16 @@ NOTHING_SENT = Sent(0, b"")
 class AuxOutputSchedulerConnector:
     """The scheduler's half of the auxiliary-output protocol; owns neither rows nor stores."""
 
-    def __init__(self, *, profile: str = "0.32") -> None:
+    def __init__(self, *, profile: str = LATEST) -> None:
         """Start in generation 0 with no request active.
 
         Args:
-            profile: the protocol version to follow, ``"0.31"`` or ``"0.32"``.
+            profile: the protocol version to follow (``profiles``).
 
         Raises:
             ValueError: no such profile.
         """
-        if profile not in PROFILES:
-            raise ValueError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
-        self._profile = profile
+        self._profile = profile_named(profile)
         self._generation = 0
         self._active: dict[str, Sent] = {}
         # Ended requests with their final hashes, in the order of the terminal events.
@@ -246,7 +242,7 @@ class AuxOutputSchedulerConnector:
         if request.sampling_params is None:
             raise ProtocolViolation("SCHED-EMIT-1", request_id, "no sampling parameters, so no prompt start")
         prompt_start = request.sampling_params.routed_experts_prompt_start
-        if self._profile != "0.31":
+        if self._profile.clamps_prompt_start:
             prompt_start = min(prompt_start, request.num_prompt_tokens)
         # With output tokens everything before the last sampled token was emitted already.
         emitted = 0 if request.num_output_tokens == 0 else request.num_tokens - 1

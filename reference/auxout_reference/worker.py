@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from .capture import Request, accepted_rows, captured, emitted, published
-from .connector import PROFILES, AuxOutputConnectorMetadata, AuxRequestOutput
+from .connector import AuxOutputConnectorMetadata, AuxRequestOutput
 from .errors import ProtocolViolation
+from .profiles import LATEST, profile_named
 from .store import BlockStore, Key
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class WorkerCore:
         max_num_seqs: int = 256,
         max_in_flight: int = 2,
         errors: Literal["raise", "request"] = "raise",
-        profile: str = "0.32",
+        profile: str = LATEST,
     ) -> None:
         """Start in generation 0 with nothing stored.
 
@@ -117,7 +118,7 @@ class WorkerCore:
             max_in_flight: steps that may be in flight.
             errors: ``"raise"`` refuses what is inconsistent; ``"request"`` fails only the request that it is
                 about: its output says so (``AuxRequestOutput.error``) and it keeps nothing from then on.
-            profile: protocol version; ``"0.31"`` and ``"0.32"`` are the same for a worker.
+            profile: protocol version (``profiles``); all are the same for a worker.
 
         Raises:
             ValueError: a size is below 1, or an unknown ``errors`` or ``profile``.
@@ -127,8 +128,7 @@ class WorkerCore:
             raise ValueError(f"block_size, shape_per_token and the limits are at least 1, not {sizes}")
         if errors not in {"raise", "request"}:
             raise ValueError(f"errors is 'raise' or 'request', not {errors!r}")
-        if profile not in PROFILES:
-            raise ValueError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
+        profile_named(profile)
         self._block_size = block_size
         self._no_rows = np.empty((0, *shape_per_token), dtype)
         self._max_in_flight = max_in_flight

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from .profiles import PROFILES, since
+
 Level = Literal["MUST", "SHOULD"]
-ALL = ("0.31", "0.32")
+ALL = since("0.31")
 
 
 class Clause(NamedTuple):
@@ -47,7 +49,7 @@ _CLAUSES = (
     Clause("SCHED-EMIT-1", "MUST", "Without output tokens the emit start is the prompt start.", f"{_PAGE}.build_connector_meta"),
     Clause("SCHED-EMIT-2", "MUST", "With output tokens the emit start is num_tokens - 1.", f"{_PAGE}.build_connector_meta"),
     Clause("SCHED-EMIT-3", "MUST", "A prompt start beyond the prompt is kept as it is.", f"{_PAGE}.build_connector_meta", ("0.31",)),
-    Clause("SCHED-EMIT-4", "MUST", "A prompt start beyond the prompt is cut to num_prompt_tokens.", "vLLM 0.32.0 connector.build_connector_meta", ("0.32",)),
+    Clause("SCHED-EMIT-4", "MUST", "A prompt start beyond the prompt is cut to num_prompt_tokens.", "vLLM 0.32.0 connector.build_connector_meta", since("0.32")),
     Clause("SCHED-EMIT-5", "MUST", "The emit start follows the request as it is at this step: its counts and its prompt start, not those of an earlier step or turn.", f"{_ENGINE} _update_request_as_session"),
     # Which block hashes the worker gets.
     Clause("SCHED-HASH-1", "MUST", "The first metadata of an activation carries every hash the request has, from the first on.", f"{_PAGE}.build_connector_meta"),
@@ -160,8 +162,14 @@ _CLAUSES = (
 )
 # fmt: on
 
-CLAUSES: dict[str, Clause] = {clause.id: clause for clause in _CLAUSES}
-"""Every clause by id, in reading order."""
+SPECIFIED: dict[str, Clause] = {clause.id: clause for clause in _CLAUSES}
+"""Every clause by id, in reading order, those included that nothing is judged by yet."""
+CLAUSES: dict[str, Clause] = {
+    clause.id: clause._replace(profiles=judged)
+    for clause in _CLAUSES
+    if (judged := tuple(name for name in clause.profiles if name in PROFILES))
+}
+"""The clauses that implementations are judged by, with the profiles that these are judged under."""
 
 
 SCHEDULER = ("SCHED", "WIRE")

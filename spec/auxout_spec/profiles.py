@@ -22,27 +22,34 @@ class Profile(NamedTuple):
     """Engine: a session's hash list is cut at the token its next chunk discards."""
     guards_running_reset: bool
     """Engine: a reset of running requests needs a paused engine with nothing in flight (ENV-RESET-1)."""
+    gives_up_hits: bool = False
+    """Engine: KV found elsewhere is not loaded at all unless the rows of all of it are known."""
     deviations: frozenset[Deviation] = frozenset()
     """Where released code departs from it (``deviations``); none in the protocol itself."""
 
 
-PROFILES: dict[str, Profile] = {
-    "0.31": Profile(
-        "0.31",
-        clamps_prompt_start=False,
-        truncates_session_hashes=False,
-        guards_running_reset=True,
-    ),
-    "0.32": Profile(
-        "0.32",
+_ALL = (
+    Profile("0.31", clamps_prompt_start=False, truncates_session_hashes=False, guards_running_reset=True),
+    Profile("0.32", clamps_prompt_start=True, truncates_session_hashes=True, guards_running_reset=False),
+    Profile(
+        "0.33",
         clamps_prompt_start=True,
         truncates_session_hashes=True,
         guards_running_reset=False,
+        gives_up_hits=True,
     ),
-}
-
+)
 LATEST = "0.32"
-"""The newest profile; what our own implementations follow unless told otherwise."""
+"""The newest profile that implementations are judged by; what our own follow unless told otherwise."""
+SPECIFIED: dict[str, Profile] = {profile.name: profile for profile in _ALL}
+"""Every profile by name, from the oldest on, those included that nothing is judged by yet."""
+PROFILES: dict[str, Profile] = dict(list(SPECIFIED.items())[: list(SPECIFIED).index(LATEST) + 1])
+"""The profiles that implementations are judged by."""
+
+
+def since(name: str) -> tuple[str, ...]:
+    """The names of a profile and of all later ones."""
+    return tuple(SPECIFIED)[list(SPECIFIED).index(name) :]
 
 
 def difference(old: Profile, new: Profile) -> dict[str, tuple[object, object]]:

@@ -21,7 +21,7 @@ from .calls import Exchange
 from .engine import events as ev
 from .engine.state import EngineConfig, EngineState, initial
 from .engine.step import step
-from .profiles import PROFILES, Profile
+from .profiles import SPECIFIED, Profile
 from .worker import Limits
 
 FORMAT = "scenario/1"
@@ -171,7 +171,7 @@ def run(scenario: Scenario, profile: Profile | None = None) -> list[tuple[Engine
     Raises:
         Impossible: an event that no engine can bring about.
     """
-    config = config_of(scenario, profile or PROFILES[scenario.profile])
+    config = config_of(scenario, profile or SPECIFIED[scenario.profile])
     state = initial()
     played: list[tuple[EngineState, tuple[Exchange, ...]]] = []
     for event in scenario.events:
@@ -183,8 +183,8 @@ def run(scenario: Scenario, profile: Profile | None = None) -> list[tuple[Engine
 def _checked(fields: dict[str, Any]) -> Scenario:
     events = fields.get("events", [])
     profile = fields.get("profile", "")
-    if profile and profile not in PROFILES:
-        raise Malformed(f"unknown profile {profile!r}; the profiles are {', '.join(PROFILES)}")
+    if profile and profile not in SPECIFIED:
+        raise Malformed(f"unknown profile {profile!r}; the profiles are {', '.join(SPECIFIED)}")
     for field in ("block_size", "depth"):
         if fields.get(field, 1) < 1:
             raise Malformed(f"{field} is at least 1")

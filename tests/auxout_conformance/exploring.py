@@ -17,6 +17,7 @@ from auxout_spec.explorer.manifest import Expected
 from auxout_spec.explorer.model import Model
 from auxout_spec.explorer.models import MODELS
 from auxout_spec.explorer.search import Result, explore
+from auxout_spec.profiles import PROFILES
 from auxout_spec.scenario import Scenario
 
 from .mistakes import UserMistake, did_you_mean
@@ -120,8 +121,9 @@ def detail_lines(explored: Explored) -> list[str]:
     if result.broken is not None:
         lines.append(f"  {result.broken.clause}: {result.broken.message}")
     if result.trace:
-        known = "to be played on any target by `auxout replay FILE TARGET`"
-        lines.append(f"  as a scenario, {'of an engine of no profile' if model.gives_up_hits else known}:")
+        judged = model.profile in PROFILES
+        play = "to be played on any target by `auxout replay FILE TARGET`"
+        lines.append(f"  as a scenario, {play if judged else 'of a profile that nothing is judged by yet'}:")
         lines += scenario.dump(as_scenario(model, result)).splitlines()
     return lines
 

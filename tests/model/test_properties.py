@@ -11,6 +11,7 @@ from auxout_spec.store import StoreState
 from auxout_spec.worker import Limits
 
 CONFIG = EngineConfig(limits=Limits(2, 1))
+GIVES_UP = CONFIG.profile._replace(gives_up_hits=True)
 
 
 def running() -> EngineState:
@@ -73,7 +74,7 @@ def test_of_a_hit_elsewhere_the_blocks_with_known_rows_are_to_be_loaded(
     external: int, loaded: int, message: str
 ) -> None:
     """A left the rows of three blocks, and their KV is gone."""
-    config = EngineConfig(limits=Limits(2, 9), gives_up_hits=True)
+    config = EngineConfig(GIVES_UP, limits=Limits(2, 9))
     before = initial()
     for event in (
         Add("A", 7, 0, 1, text="T"),
@@ -87,4 +88,4 @@ def test_of_a_hit_elsewhere_the_blocks_with_known_rows_are_to_be_loaded(
     after, _ = step(config, before, launch)
     broken = broken_hit(config, before, launch, after)
     assert (broken.message if broken else "") == message
-    assert broken_hit(config._replace(gives_up_hits=False), before, launch, after) is None
+    assert broken_hit(config._replace(profile=CONFIG.profile), before, launch, after) is None

@@ -16,8 +16,9 @@ from auxout_conformance.known_bad import edits
 from auxout_conformance.known_bad.edits import Edit, Rewrite
 from auxout_conformance.targets.wheels import FOLDER
 from auxout_conformance.verifying import Result
+from auxout_spec.profiles import PROFILES
 
-RELEASES = ("0.31.0", "0.32.0")
+RELEASES = tuple(f"{name}.0" for name in PROFILES)
 NEWEST = RELEASES[-1:]
 """For patches of the worker, whose files are the same in both releases."""
 Edits = Mapping[str, tuple[Edit, ...]]

@@ -10,14 +10,16 @@ import pytest
 from auxout_conformance import covering, runner
 from auxout_conformance.hosts import Child
 from auxout_conformance.known import Finding, all_findings, findings_of
-from auxout_conformance.showing import ASSERT_ONLY, judged_profile, occurs
+from auxout_conformance.showing import judged_profile, occurs
 from auxout_conformance.targets import resolve
 from auxout_conformance.verdicts import Verdict
+from auxout_spec.deviations import OPTIMIZED
 from auxout_spec.explorer.models import MODELS
+from auxout_spec.profiles import PROFILES
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-RELEASES = {"0.31.0": "0.31", "0.32.0": "0.32"}
+RELEASES = {f"{name}.0": name for name in PROFILES}
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -57,7 +59,7 @@ def test_every_transition_of_models_is_taken(model: str) -> None:
 
 @pytest.mark.parametrize("finding", all_findings(), ids=lambda finding: finding.id)
 def test_a_known_finding_replays(finding: Finding) -> None:
-    target, optimized = f"vllm=={finding.release}", finding.deviation in ASSERT_ONLY
+    target, optimized = f"vllm=={finding.release}", finding.deviation in OPTIMIZED
     if finding.deviation is None:
         resolved = resolve(target)
         host = Child(resolved)

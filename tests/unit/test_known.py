@@ -24,7 +24,7 @@ from auxout_spec.profiles import PROFILES, Profile
 from auxout_spec.values import Refusal
 
 FINDINGS = all_findings()
-RELEASES = {"0.31.0": "0.31", "0.32.0": "0.32"}
+RELEASES = {f"{name}.0": name for name in PROFILES}
 
 
 RETIRED = {"F31-2"}

@@ -129,7 +129,9 @@ def test_a_load_of_an_activation_that_a_reset_ended_has_nobody_to_fail() -> None
         step(EngineConfig(), state, Land(failed=(("A", 0),)))
 
 
-GIVES_UP = EngineConfig(block_size=3, limits=Limits(3, 100), gives_up_hits=True)
+GIVES_UP = EngineConfig(
+    EngineConfig().profile._replace(gives_up_hits=True), block_size=3, limits=Limits(3, 100)
+)
 
 
 def one_block_known() -> EngineState:

@@ -125,7 +125,10 @@ def test_a_scenario_may_list_fields_in_any_order() -> None:
         ('{"auxout": "scenario/1", "store": -1}', "store is at least 0"),
         ('{"auxout": "scenario/1", "events": {}}', "scenario: events must be a list, found {}"),
         ('{"auxout": "scenario/1", "name": 1}', "scenario: name must be text, found 1"),
-        ('{"auxout": "scenario/1", "profile": "0.1"}', "unknown profile '0.1'; the profiles are 0.31, 0.32"),
+        (
+            '{"auxout": "scenario/1", "profile": "0.1"}',
+            "unknown profile '0.1'; the profiles are 0.31, 0.32, 0.33",
+        ),
         ('{"auxout": "scenario/1", "events": [{"land": {}}, {}]}', "event 2: an event is an object such as "),
     ],
 )

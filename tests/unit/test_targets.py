@@ -381,7 +381,7 @@ def forget_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def copied(folder: Path) -> Path:
     folder.mkdir()
-    for name in ("connector.py", "errors.py"):
+    for name in ("connector.py", "errors.py", "profiles.py"):
         (folder / name).write_text((SOURCE / name).read_text())
     return folder
 
@@ -395,7 +395,7 @@ def test_a_folder_is_loaded_under_vllm_s_name_and_nothing_else_of_vllm(tmp_path:
     assert not hasattr(sys.modules["vllm"], "__file__")
     adapter = load(LoadSpec("folder", str(folder)))
     assert list(adapter.packed_block_hashes(b"ab", 1)) == [b"a", b"b"]
-    assert adapter.scheduler("0.31")._profile == "0.31"
+    assert adapter.scheduler("0.31")._profile.name == "0.31"
 
 
 def test_a_folder_without_its_file(tmp_path: Path) -> None:
@@ -410,7 +410,7 @@ def test_a_factory_lies_where_the_command_was_typed(tmp_path: Path, monkeypatch:
         "from auxout_reference.connector import *\nclass Inner:\n    make = AuxOutputSchedulerConnector\n"
     )
     for where in ("typed_here:AuxOutputSchedulerConnector", "typed_here:Inner.make"):
-        assert load(LoadSpec("factory", where)).scheduler("0.31")._profile == "0.31"
+        assert load(LoadSpec("factory", where)).scheduler("0.31")._profile.name == "0.31"
     assert sys.path[0] == str(tmp_path)
     monkeypatch.delitem(sys.modules, "typed_here")
 

@@ -117,7 +117,7 @@ def num_loaded(
     config: EngineConfig, state: EngineState, request: EngineRequest, hit: int, external: int
 ) -> int:
     """How many of the ``external`` tokens found elsewhere, behind a prefix hit, are loaded: all, or none."""
-    if not config.gives_up_hits:
+    if not config.profile.gives_up_hits:
         return external
     whole = (hit + external) % config.block_size == 0
     known = num_known_blocks(state, request) * config.block_size

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from .. import kernel
-from ..profiles import PROFILES, Profile
+from ..profiles import LATEST, PROFILES, Profile
 from ..scheduler import INITIAL, SchedulerState
 from ..values import BlockHash, RequestId, RequestView, Row
 from ..worker import INITIAL as NO_WORKER
@@ -28,7 +28,7 @@ Text = tuple[tuple[str, int], ...]
 class EngineConfig(NamedTuple):
     """The parameters of one simulated engine."""
 
-    profile: Profile = PROFILES["0.32"]
+    profile: Profile = PROFILES[LATEST]
     block_size: int = 2
     """Tokens per hash block."""
     depth: int = 2
@@ -36,8 +36,6 @@ class EngineConfig(NamedTuple):
     removed_guards: frozenset[str] = frozenset()
     limits: Limits | None = None
     """Run the spec's worker and store too, with these sizes; None: assume a right worker."""
-    gives_up_hits: bool = False
-    """KV found elsewhere is not loaded at all unless the rows of all of it are known, as vLLM 0.33 has it."""
 
 
 class Problem(NamedTuple):

@@ -111,7 +111,7 @@ def bounds_of(model: Model) -> str:
     may += [f"chunk {each.request}+{each.tokens}" for each in menu.chunks]
     may += [field.replace("_", " ") for field in _SWITCHES if getattr(menu, field)]
     may += ["symmetric"] if model.symmetric else []
-    may += ["gives up hits"] if model.gives_up_hits else []
+    may += ["gives up hits"] if model.config.profile.gives_up_hits else []
     return "; ".join((", ".join(adds), ", ".join(limits), ", ".join(may))).rstrip("; ")
 
 

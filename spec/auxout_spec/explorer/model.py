@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..deviations import Deviation
 from ..engine import Add, Chunk, EngineConfig, Reset
-from ..profiles import PROFILES
+from ..profiles import LATEST, SPECIFIED
 from ..values import RequestId
 from ..worker import Limits
 
@@ -71,7 +71,7 @@ class ModelFields(NamedTuple):
     about: str
     """What it is for."""
     menu: Menu
-    profile: str = "0.32"
+    profile: str = LATEST
     block_size: int = 2
     depth: int = 2
     """Steps that may be in flight."""
@@ -84,8 +84,6 @@ class ModelFields(NamedTuple):
     nightly: bool = False
     """Too large for every change."""
     removed_guards: frozenset[str] = frozenset()
-    gives_up_hits: bool = False
-    """KV found elsewhere is loaded whole or not at all (``EngineConfig``)."""
     deviations: frozenset[Deviation] = frozenset()
     """In which ways the connectors depart from the rules, as a release does."""
 
@@ -98,12 +96,11 @@ class Model(ModelFields):
         """The engine with its worker and store."""
         limits = Limits(self.block_size, self.capacity)
         return EngineConfig(
-            PROFILES[self.profile]._replace(deviations=self.deviations),
+            SPECIFIED[self.profile]._replace(deviations=self.deviations),
             self.block_size,
             self.depth,
             self.removed_guards,
             limits,
-            self.gives_up_hits,
         )
 
     @cached_property

@@ -123,7 +123,7 @@ _MODELS = (
     Model("found-load-failed-rows-0.31", "rows computed on KV that failed to load reach another request", _REFILLED._replace(load_failures=True, max_running=1), profile="0.31"),
     Model("found-load-failed-rows", "the same", _REFILLED._replace(load_failures=True, max_running=1)),
     Model("found-prompt-cut-0.31", "a prompt cut short of its start", Menu(_PREFILLER[:1]), profile="0.31"),
-    Model("found-hit-given-up", "KV found elsewhere is loaded whole or not at all, as 0.33 has it", Menu((Add("A", 3, 0, 1, text="T"), Add("B", 5, 0, 1, text="T")), evictions=1, external=(4,), loads=1), gives_up_hits=True),
+    Model("found-hit-given-up", "KV found elsewhere is loaded whole or not at all", Menu((Add("A", 3, 0, 1, text="T"), Add("B", 5, 0, 1, text="T")), evictions=1, external=(4,), loads=1), profile="0.33"),
     # Larger bounds.
     Model("nightly-three", "three requests with everything", _ROUGH._replace(adds=tuple(Add(name, 3, 0, 4) for name in "ABC"), preemptions=2), symmetric=True, nightly=True),
     Model("nightly-drafts", "chunks, drafts and three steps in flight", _ROUGH._replace(adds=_two(5, 3), aborts=0, drafts=1, prefill_chunks=(2,)), depth=3, symmetric=True, nightly=True),

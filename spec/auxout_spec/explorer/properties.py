@@ -57,7 +57,7 @@ def broken_hit(config: EngineConfig, before: EngineState, event: Event, after: E
 
     Only of loads that are part of a step; the models of such engines have no others.
     """
-    if not config.gives_up_hits or not isinstance(event, Launch) or not event.external:
+    if not config.profile.gives_up_hits or not isinstance(event, Launch) or not event.external:
         return None
     loaded = {entry.request_id: entry.num_external_tokens for entry in after.in_flight[-1].entries}
     for name, external in event.external:

@@ -122,14 +122,14 @@ EMIT_FAULTS = (
         "clamped-in-0.31",
         ("SCHED-EMIT-3",),
         "The prompt start is cut to the prompt in a profile that keeps it.",
-        (Replace(EMIT_START, 'self._profile != "0.31"', "True"),),
+        (Replace(EMIT_START, "self._profile.clamps_prompt_start", "True"),),
         "0.31",
     ),
     KnownBad(
         "not-clamped",
         ("SCHED-EMIT-4", "SCHED-EMIT-5"),
         "A prompt start beyond a shortened prompt is kept.",
-        (Replace(EMIT_START, 'self._profile != "0.31"', "False"),),
+        (Replace(EMIT_START, "self._profile.clamps_prompt_start", "False"),),
     ),
     KnownBad(
         "clamped-one-early",
