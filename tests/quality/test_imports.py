@@ -24,7 +24,7 @@ class Package(NamedTuple):
 PACKAGES = (
     Package("spec/auxout_spec", frozenset()),
     Package("reference/auxout_reference", frozenset({"numpy"})),
-    Package("impl/auxout", frozenset({"numpy"}), frozenset({"torch", "vllm", "mooncake"})),
+    Package("impl/auxout", frozenset({"numpy"}), frozenset({"torch", "vllm"})),
     # Implementations, ours too, are reached through a target: by name, in a string.
     Package(
         "tests/auxout_conformance",
