@@ -19,7 +19,7 @@ from operator import countOf, itemgetter, ne
 from typing import TYPE_CHECKING, Any
 
 from . import _kernel
-from ._outputs import StepOutputs
+from ._outputs import RowSharing, StepOutputs, owned
 from ._profiles import LATEST
 from ._wire import (
     AuxOutputConnectorMetadata,
@@ -103,6 +103,7 @@ class AuxOutputSchedulerConnector:
         self._ended: dict[str, tuple[bytes, int] | None] = {}
         # Only saves work: the active requests lined up, or None when that is to be done anew.
         self._lineup: _Lineup | None = None
+        self._sharing = RowSharing()
 
     def build_connector_meta(
         self, scheduler_output: SchedulerOutput, requests: Mapping[str, Request]
@@ -172,7 +173,8 @@ class AuxOutputSchedulerConnector:
             output: the step's output by id, or None if the worker returned none.
 
         Returns:
-            The rows ``[token_start, num_tokens - 1)``, not copied, shape ``(n, num_layers, top_k)`` with n >= 0;
+            The rows ``[token_start, num_tokens - 1)``, copied where they would keep more memory than twice their size
+            alive (``RowSharing``), writable, shape ``(n, num_layers, top_k)`` with n >= 0;
             None when that range ends before it starts and the request still runs (SCHED-TAKE-5), and for a
             request that failed in a worker that fails requests (``AuxRequestOutput.error``).
 
@@ -182,7 +184,11 @@ class AuxOutputSchedulerConnector:
         """
         request_id = request.request_id
         # Of our worker's outputs without an object for each request.
-        part = output.parts.get(request_id) if type(output) is StepOutputs else _part(request_id, output)
+        if type(output) is StepOutputs:
+            parts = self._sharing.split(output) if output.parts is None else output.parts
+            part = parts.get(request_id)
+        else:
+            part = _part(request_id, output)
         if part is None:
             clause = "SCHED-TAKE-1" if output is None else "SCHED-TAKE-2"
             raise ProtocolViolation(clause, request_id, "the worker returned no output for it")
@@ -191,7 +197,7 @@ class AuxOutputSchedulerConnector:
         if accepted_end == token_end:
             return rows
         if token_start <= accepted_end < token_end:
-            return rows[: accepted_end - token_start]  # _kernel.num_accepted_rows
+            return owned(rows[: accepted_end - token_start])  # _kernel.num_accepted_rows
         if accepted_end < token_start and not request.is_finished():
             return None
         if output is not None and getattr(output[request_id], "error", None) is not None:
