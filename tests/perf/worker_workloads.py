@@ -10,6 +10,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from hashlib import sha256
 from itertools import count
 from types import SimpleNamespace
@@ -73,6 +74,14 @@ class Decoding:
         starts = [request.num_tokens - 1 for request in self.requests.values()]
         return batch(list(self.requests), starts, self.ones)
 
+    def sampled(self) -> list[Request]:
+        """The requests as they are once the step's tokens are sampled, which is when their rows are taken."""
+        after: list[Request] = []
+        for request in self.requests.values():
+            after.append(copy(request))
+            after[-1]._all_token_ids = [*request._all_token_ids, 0]
+        return after
+
     def step(self, worker: Worker, metadata: Any, the_batch: Any) -> Any:
         worker.begin(metadata)
         outputs = worker.run(the_batch, self.rows, self.ones, self.zeros)
@@ -126,14 +135,19 @@ def whole_step(shape: Shape, num_requests: int) -> Workload:
 
     def rounds(makers: Sequence[Any]) -> Iterator[Round]:
         for decoding in _populations(makers, shape, num_requests):
-            the_batch = decoding.advance()
+            the_batch, sampled = decoding.advance(), decoding.sampled()
 
-            def action(worker: Worker, decoding: Decoding = decoding, the_batch: Any = the_batch) -> None:
+            def action(
+                worker: Worker,
+                decoding: Decoding = decoding,
+                the_batch: Any = the_batch,
+                sampled: list[Request] = sampled,
+            ) -> None:
                 metadata = pickle.loads(pickle.dumps(decoding.metadata(worker), protocol=5))
                 outputs = decoding.step(worker, metadata, the_batch)
                 returned = pickle.loads(pickle.dumps(outputs, protocol=5))
                 take = worker.scheduler.take_output
-                for request in decoding.requests.values():
+                for request in sampled:
                     take(request, returned)
 
             yield Round(
@@ -163,10 +177,11 @@ def outputs_loads(shape: Shape, num_requests: int) -> Workload:
             the_batch = decoding.advance()
             made = [decoding.step(w, decoding.metadata(w), the_batch) for w in decoding.workers]
             sent = [pickle.dumps(each, protocol=5) for each in made]
+            sampled = decoding.sampled()
 
-            def action(worker: Worker, data: bytes, decoding: Decoding = decoding) -> None:
+            def action(worker: Worker, data: bytes, sampled: list[Request] = sampled) -> None:
                 outputs, take = pickle.loads(data), worker.scheduler.take_output
-                for request in decoding.requests.values():
+                for request in sampled:
                     take(request, outputs)
 
             sides = zip(decoding.workers, sent, strict=True)
