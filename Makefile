@@ -67,8 +67,9 @@ test-gpu: $(call needs,test)  ## run the tests that need a CUDA device
 bench-gpu: $(call needs,test)  ## measure capture, snapshot and copy on a CUDA device
 	$(BIN)/python tests/gpu/bench.py
 
-soak: $(call needs,test)  ## a million steps of both connectors: memory stays flat, nothing is left (long)
+soak: $(call needs,test)  ## a million steps of both connectors: memory stays flat, nothing is left, also where rows are kept (long)
 	$(BIN)/python tests/soak/soak.py
+	$(BIN)/python tests/soak/soak.py --keep
 
 coverage: $(VENV)/installed-dev  ## run the tests, and judge ours, under branch coverage
 	$(BIN)/coverage erase

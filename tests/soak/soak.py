@@ -3,7 +3,8 @@
 Requests of shared texts start, hit stored blocks, are computed in chunks and with drafts, are preempted and aborted;
 generations change; two steps are in flight. Every returned row is checked against its position, text and generation.
 Metadata and outputs cross between the two as they do in one process, or pickled. At the end nothing is left but stored
-blocks. Options: --steps, --seed, --writer.
+blocks. With --keep, half of the requests keep their rows until they end, which hold at most twice their size.
+Options: --steps, --seed, --writer, --keep.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Request:
         self.block_hashes: list[bytes] = []
         self.num_tokens = self.num_prompt_tokens = start + 1
         self.is_running = False
+        self.kept: list[np.ndarray[Any, Any]] | None = None
+        """Its rows, if it keeps them."""
 
     @property
     def num_output_tokens(self) -> int:
@@ -57,8 +60,11 @@ class Request:
 class Engine:
     """Draws steps and checks what comes back."""
 
-    def __init__(self, core: WorkerCore, seed: int) -> None:
+    def __init__(self, core: WorkerCore, seed: int, keep: bool = False) -> None:
         self.core = core
+        self.keep = keep
+        self.num_oversized = 0
+        """Requests whose rows held more than twice their size."""
         self.connector = AuxOutputSchedulerConnector()
         self.random = Random(seed)
         self.generation = 0
@@ -136,6 +142,8 @@ class Engine:
             start_is_right = outputs[each.request_id].token_start == each.emit
             if rows is None or not start_is_right or not np.array_equal(rows, expected):
                 raise RuntimeError(f"{each.request_id} got other rows than [{each.emit}, {end})")
+            if each.kept is not None:
+                each.kept.append(rows)
             self.num_rows += len(expected)
             each.emit = end
             for block in range(start // BLOCK_SIZE, min(end // BLOCK_SIZE, len(each.block_hashes))):
@@ -155,6 +163,8 @@ class Engine:
         request = Request(f"r{self.serial}", text, hit * BLOCK_SIZE, length)
         if not self.resident(request, hit):
             request = Request(f"r{self.serial}", text, 0, length)
+        if self.keep and random.random() < 0.5:
+            request.kept = []
         self.requests[request.request_id] = request
 
     def resident(self, request: Request, num_blocks: int) -> bool:
@@ -165,6 +175,10 @@ class Engine:
     def end(self, request: Request) -> None:
         del self.requests[request.request_id]
         self.connector.request_finished(request)
+        if request.kept:
+            memory = [rows if rows.base is None else rows.base for rows in request.kept]
+            held = sum({id(each): each.nbytes for each in memory}.values())
+            self.num_oversized += held > 2 * sum(rows.nbytes for rows in request.kept)
 
     def count(self, request: Request) -> int:
         left = max(request.length - request.scheduled, 1)
@@ -207,7 +221,9 @@ class Engine:
         return pickle.loads(pickle.dumps(message, protocol=5)) if self.random.random() < 0.5 else message
 
 
-def soak(num_steps: int, seed: int = 0, writer: bool = False, report_every: int = 100_000) -> list[float]:
+def soak(
+    num_steps: int, seed: int = 0, writer: bool = False, report_every: int = 100_000, keep: bool = False
+) -> list[float]:
     """Run, and raise if a row is wrong or something is left; the peaks of memory in MB."""
     store: Any = ArenaStore(
         max_objects=MAX_OBJECTS, block_shape=(BLOCK_SIZE, *SHAPE), dtype="uint8", num_spare=16 * MAX_REQUESTS
@@ -223,10 +239,13 @@ def soak(num_steps: int, seed: int = 0, writer: bool = False, report_every: int 
         max_in_flight=DEPTH,
         store=store,
     )
-    engine = Engine(core, seed)
+    engine = Engine(core, seed, keep)
     peaks = engine.run(num_steps, report_every)
     if engine.connector._sent or engine.connector._ended:
         raise RuntimeError("the scheduler connector still knows requests")
+    # Rows of one step may be views: of the step after which the connector noticed that rows are kept.
+    if engine.num_oversized > MAX_REQUESTS:
+        raise RuntimeError(f"rows of {engine.num_oversized} requests held more than twice their size")
     left = core.usage()
     if left[:3] != (0, 0, 0) or left.buffered_rows or left.objects > MAX_OBJECTS:
         raise RuntimeError(f"left behind: {left}")
@@ -242,8 +261,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--writer", action="store_true", help="with the background writer")
+    parser.add_argument("--keep", action="store_true", help="requests keep their rows")
     options = parser.parse_args(argv)
-    peaks = soak(options.steps, options.seed, options.writer, max(options.steps // 10, 1))
+    report_every = max(options.steps // 10, 1)
+    peaks = soak(options.steps, options.seed, options.writer, report_every, options.keep)
     print(f"nothing left; peak memory {peaks[0]:.0f} MB after a tenth, {peaks[-1]:.0f} MB at the end")
     return 0
 
