@@ -12,7 +12,7 @@ from ._wire import NewHashes, PackedBlockHashes
 from .errors import ProtocolViolation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from numpy.typing import NDArray
 
@@ -122,6 +122,32 @@ class Intake:
             if not table.ends[seat]:
                 table.ends[seat] = True
                 table.num_ending += 1
+
+    def object_to_more(self, is_old: bool) -> None:
+        """Object to requests, where these fail, of which a worker that refuses calls need not know.
+
+        Those that run again while a step of their earlier activation is in flight.
+
+        Args:
+            is_old: the metadata is of an earlier generation, and so are all its hashes.
+        """
+        table = self.table
+        if is_old:
+            problem = "the metadata is of an earlier generation"
+            named = dict.fromkeys((*self.roster.ids, *self.added))
+            self.objections[:0] = [ProtocolViolation("WORK-BEGIN-2", name, problem) for name in named]
+        if table.num_ending:
+            for place in places(table.ends[self.seats] & (self.seats >= 0)):
+                problem = "it runs again while a step of it from before is in flight"
+                self.objections.append(ProtocolViolation("WORK-BEGIN-1", self.roster.ids[place], problem))
+
+    def go_on(self, failing: Container[str]) -> None:
+        """Failed requests of the step run on: that one ended before is no longer told from it. O(step)."""
+        table = self.table
+        for request_id in self.roster.ids:
+            if request_id in failing and table.ends[seat := table.seats[request_id]]:
+                table.ends[seat] = False
+                table.num_ending -= 1
 
     def ready(self) -> Writing:
         """Waiting blocks whose key arrives, ordered by request: of two that have one block, the first one's stays."""

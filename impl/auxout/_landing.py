@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 class PendingStep:
     """A step in flight: its boundaries, and its rows as soon as they are there."""
 
-    __slots__ = ("bounds", "counts", "failing", "is_plain", "owned", "roster", "rows", "seats", "starts")
+    __slots__ = (
+        "bounds", "counts", "failing", "is_plain", "owned", "roster", "rows", "seats", "starts", "void_since",
+    )  # fmt: skip
 
     def __init__(self, request_ids: Sequence[str], token_starts: Counts, query_start_loc: Counts) -> None:
         """Copies of what the runner reports."""
@@ -48,6 +50,8 @@ class PendingStep:
         """``(total, num_layers, top_k)``, contiguous."""
         self.owned = True
         """Whether ``rows`` stay as they are after the step was processed."""
+        self.void_since = 0
+        """The generation that began while the step was in flight, which drops it; 0: none."""
 
     def require_sound(self, num_rows: int) -> None:
         """Refuse boundaries that are none (WORK-STEP-1). O(1) array operations."""
@@ -62,6 +66,13 @@ class PendingStep:
             self.is_plain = num_rows == count and np.count_nonzero(self.counts != 1) == 0
             return
         raise ProtocolViolation("WORK-STEP-1", None, problem)
+
+
+def failed_outputs(step: PendingStep, errors: Mapping[str, str]) -> StepOutputs:
+    """What a step returns of whose requests none gets rows."""
+    assert step.rows is not None
+    nothing = np.zeros(len(step.roster.ids), np.int64)
+    return StepOutputs(step.roster, nothing, (nothing, nothing), step.rows[:0], errors)
 
 
 class _Parts(NamedTuple):

@@ -63,7 +63,7 @@ class StepOutputs(Mapping[str, AuxRequestOutput]):
         self.parts: Parts | None = None
 
     def split(self, copy: bool) -> Parts:
-        """Rows of each request by itself. O(n), with copies also of the rows.
+        """Rows of each request by itself, failed ones left out. O(n), with copies also of the rows.
 
         Args:
             copy: whether rows are copied where the buffer is more than twice as large; else all are views of it.
@@ -82,13 +82,22 @@ class StepOutputs(Mapping[str, AuxRequestOutput]):
             if copy:
                 rows = map(owned, rows)
         starts, ends = self._starts.tolist(), (self._starts.astype(np.int64) + lengths).tolist()
-        return dict(zip(self._roster.ids, zip(starts, ends, rows, strict=True), strict=True))
+        parts = dict(zip(self._roster.ids, zip(starts, ends, rows, strict=True), strict=True))
+        for request_id in self._errors:
+            parts.pop(request_id, None)
+        return parts
 
     @cached_property
     def _by_id(self) -> dict[str, AuxRequestOutput]:
-        errors = self._errors
-        parts = self.split(copy=True).items()
-        return {name: AuxRequestOutput(start, rows, errors.get(name)) for name, (start, _, rows) in parts}
+        parts = self.split(copy=True)
+        sound = {name: AuxRequestOutput(start, rows) for name, (start, _, rows) in parts.items()}
+        if not self._errors:
+            return sound
+        starts, no_rows = self._starts.tolist(), self._buffer[:0]
+        return {
+            name: sound[name] if name in sound else AuxRequestOutput(start, no_rows, self._errors[name])
+            for name, start in zip(self._roster.ids, starts, strict=True)
+        }
 
     def __getitem__(self, request_id: str) -> AuxRequestOutput:
         return self._by_id[request_id]

@@ -14,11 +14,14 @@ mapping only for those who look something up in it (``_wire``).
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import compress
-from operator import countOf, itemgetter, ne
+from operator import itemgetter, ne
 from typing import TYPE_CHECKING, Any
 
-from . import _kernel
+from ._emit import EMIT_STARTS, require_sampling
+from ._engine import AsSent
+from ._hashes import NUM_EXACT, append, pack_replaced, pack_unsent
 from ._outputs import RowSharing, StepOutputs, owned
 from ._profiles import LATEST
 from ._wire import (
@@ -29,7 +32,7 @@ from ._wire import (
     PackedBlockHashes,
     Roster,
 )
-from .errors import ProtocolViolation
+from .errors import ProtocolViolation, chosen, log_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from ._engine import Request, SchedulerOutput
     from ._wire import HashColumns
+    from .errors import Errors
 
 __all__ = [
     "AuxOutputConnectorMetadata",
@@ -49,8 +53,6 @@ __all__ = [
 
 _NUM_RECENT = 4
 """Batches kept. Two or more alternate where pipeline stages take turns."""
-_NUM_EXACT = 64
-"""New hashes of one request up to which each one's length is checked, beyond it their sum (SCHED-HASH-10)."""
 _NOTHING_SENT = (0, b"")
 
 
@@ -83,19 +85,28 @@ class _Lineup:
 class AuxOutputSchedulerConnector:
     """The scheduler's side of the protocol. Memory: O(1) per active request, and the undelivered events."""
 
-    def __init__(self, *, profile: str = LATEST) -> None:
+    def __init__(self, *, profile: str = LATEST, errors: Errors | None = None) -> None:
         """Generation 0, nothing active.
 
         Args:
             profile: protocol version, ``"0.31"`` or ``"0.32"``; they differ in the emit start of a request
                 whose prompt start lies beyond its prompt (SCHED-EMIT-3, -4).
 
+            errors: ``"raise"`` refuses a call in which a request is inconsistent; ``"request"`` answers it, and fails
+                that request alone: from then on ``take_output`` returns None for it, until it has ended. None: what
+                the environment variable ``AUXOUT_ERRORS`` says, ``"raise"`` where it is not set.
+
         Raises:
-            ValueError: ``profile`` is neither.
+            ValueError: an unknown ``profile`` or ``errors``, or the variable has another value than it may have.
         """
-        if profile not in _EMIT_STARTS:
-            raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(_EMIT_STARTS)}")
-        self._emit_starts = _EMIT_STARTS[profile]
+        if profile not in EMIT_STARTS:
+            raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(EMIT_STARTS)}")
+        self._emit_starts = EMIT_STARTS[profile]
+        self._strict = chosen(errors) == "raise"
+        self.failures: Counter[str] = Counter()
+        """Requests that failed, by the clause that was broken; FAIL-TELL-1 where the worker said so."""
+        # Requests that have failed and not ended, and why.
+        self._failed: dict[str, str] = {}
         self._generation = 0
         # How many hashes of each active request the worker has, and the last of them, b"" if none.
         self._sent: dict[str, tuple[int, bytes]] = {}
@@ -110,6 +121,8 @@ class AuxOutputSchedulerConnector:
     ) -> AuxOutputConnectorMetadata:
         """Make one step's message to the worker and take over what it says as sent.
 
+        Where requests fail, one that is inconsistent is named with what was sent of it, and nothing more.
+
         O(active requests + new hashes). What depends on the ids alone is done again only for a batch that is
         not one of the latest, and after a request started or ended.
 
@@ -121,14 +134,37 @@ class AuxOutputSchedulerConnector:
             ProtocolViolation: SCHED-HASH-8, -10: a hash list shrank or mixes lengths; SCHED-META-1, SCHED-HASH-6: an
                 id is not in ``requests``; SCHED-EMIT-1: no sampling parameters.
         """
-        scheduled = scheduler_output.num_scheduled_tokens
+        while True:
+            try:
+                return self._build(scheduler_output.num_scheduled_tokens, requests)
+            except ProtocolViolation as violation:
+                requests = {**requests, str(violation.request_id): self._as_sent(violation, requests)}
+
+    def _as_sent(self, violation: ProtocolViolation, requests: Mapping[str, Request]) -> Request:
+        """Fail the request that a step was refused for; one like it that has no hashes but those sent.
+
+        Raises:
+            ProtocolViolation: requests do not fail here, or there is nothing more to leave out.
+        """
+        request_id = str(violation.request_id)
+        request = requests.get(request_id)
+        if isinstance(request, AsSent):
+            raise violation
+        self._fail(violation)
+        num_sent, last = self._sent.get(request_id, _NOTHING_SENT)
+        return AsSent(request_id, [last] * num_sent, request)
+
+    def _build(
+        self, scheduled: Mapping[str, int], requests: Mapping[str, Request]
+    ) -> AuxOutputConnectorMetadata:
+        """``build_connector_meta`` where every call is refused that must be."""
         lineup, batch, starting = self._line_up(scheduled)
         everyone = lineup.everyone
         found = _look_up(everyone, requests, scheduled)
         # Of the same batch object: it is all active requests, and they are looked up already.
         running = found if batch is everyone else batch.find(requests)
         if starting:
-            _require_sampling(starting, requests)
+            require_sampling(starting, requests)
         new: HashColumns = [], [], []
         names, data, sizes = new
         progress: list[tuple[int, str, tuple[int, bytes]]] = []
@@ -150,10 +186,10 @@ class AuxOutputSchedulerConnector:
                 progress.append((index, name, (num_sent + 1, fresh)))
             else:
                 if 0 < num_sent <= len(block_hashes) and block_hashes[num_sent - 1] != last:
-                    packed = _pack_replaced(replaced, name, block_hashes, num_sent)
+                    packed = pack_replaced(replaced, name, block_hashes, num_sent)
                 else:
-                    packed = _pack_unsent(name, block_hashes, num_sent, last)
-                _append(new, name, packed)
+                    packed = pack_unsent(name, block_hashes, num_sent, last)
+                append(new, name, packed)
                 progress.append((index, name, (len(block_hashes), block_hashes[-1])))
         first: list[Request] = []
         starts = EmitStarts(batch.roster, self._emit_starts(running, first.append))
@@ -176,33 +212,40 @@ class AuxOutputSchedulerConnector:
             The rows ``[token_start, num_tokens - 1)``, copied where they would keep more memory than twice their size
             alive (``RowSharing``), writable, shape ``(n, num_layers, top_k)`` with n >= 0;
             None when that range ends before it starts and the request still runs (SCHED-TAKE-5), and for a
-            request that failed in a worker that fails requests (``AuxRequestOutput.error``).
+            request that has failed, in a worker that fails requests (``AuxRequestOutput.error``) or here.
 
         Raises:
             ProtocolViolation: SCHED-TAKE-1, -2: no output; SCHED-TAKE-6: it starts beyond the accepted tokens
                 of a finished request; SCHED-TAKE-7: it ends before them.
         """
         request_id = request.request_id
+        if self._failed and request_id in self._failed:
+            return None
         # Of our worker's outputs without an object for each request.
         if type(output) is StepOutputs:
             parts = self._sharing.split(output) if output.parts is None else output.parts
             part = parts.get(request_id)
         else:
             part = _part(request_id, output)
-        if part is None:
-            clause = "SCHED-TAKE-1" if output is None else "SCHED-TAKE-2"
-            raise ProtocolViolation(clause, request_id, "the worker returned no output for it")
-        token_start, token_end, rows = part
         accepted_end = request.num_tokens - 1
-        if accepted_end == token_end:
-            return rows
-        if token_start <= accepted_end < token_end:
-            return owned(rows[: accepted_end - token_start])  # _kernel.num_accepted_rows
-        if accepted_end < token_start and not request.is_finished():
+        if part is not None:
+            token_start, token_end, rows = part
+            if accepted_end == token_end:
+                return rows
+            if token_start <= accepted_end < token_end:
+                return owned(rows[: accepted_end - token_start])  # _kernel.num_accepted_rows
+            if accepted_end < token_start and not request.is_finished():
+                return None
+            self._fail(_misplaced(request_id, token_start, token_end, accepted_end))
             return None
-        if output is not None and getattr(output[request_id], "error", None) is not None:
+        error = None if output is None else getattr(output.get(request_id), "error", None)
+        if error is not None:
+            self._failed[request_id] = error
+            self.failures["FAIL-TELL-1"] += 1
             return None
-        raise _misplaced(request_id, token_start, token_end, accepted_end)
+        clause = "SCHED-TAKE-1" if output is None else "SCHED-TAKE-2"
+        self._fail(ProtocolViolation(clause, request_id, "the worker returned no output for it"))
+        return None
 
     def request_finished(self, request: Request) -> None:
         """Queue the terminal event of a request that finished, was aborted or was preempted.
@@ -212,6 +255,21 @@ class AuxOutputSchedulerConnector:
         Raises:
             ProtocolViolation: SCHED-TERM-8, SCHED-HASH-10: its hash list shrank or mixes lengths.
         """
+        if self._strict and not self._failed:
+            self._finish(request)
+            return
+        request_id = request.request_id
+        try:
+            self._finish(request)
+        except ProtocolViolation as violation:
+            self._fail(violation)
+            self._end(request_id, None)
+        if request.is_finished():
+            # Preempted requests run again, and have failed as before.
+            self._failed.pop(request_id, None)
+
+    def _finish(self, request: Request) -> None:
+        """``request_finished`` where every call is refused that must be."""
         request_id = request.request_id
         sent = self._sent.get(request_id)
         if sent is None:
@@ -222,7 +280,7 @@ class AuxOutputSchedulerConnector:
         if not unsent:
             final = None
         elif (
-            (unsent == 1 or unsent > _NUM_EXACT)
+            (unsent == 1 or unsent > NUM_EXACT)
             and num_sent
             and len(data := b"".join(block_hashes[num_sent:]) if unsent > 1 else block_hashes[-1])
             == unsent * (size := len(last))
@@ -230,13 +288,29 @@ class AuxOutputSchedulerConnector:
             # As _pack_unsent does it, without the call.
             final = data, size
         else:
-            final = _pack_unsent(request_id, block_hashes, num_sent, last, "SCHED-TERM-8")
+            final = pack_unsent(request_id, block_hashes, num_sent, last, "SCHED-TERM-8")
+        self._end(request_id, final)
+
+    def _end(self, request_id: str, final: tuple[bytes, int] | None) -> None:
+        """Queue the terminal event of an active request."""
         self._ended[request_id] = final
         del self._sent[request_id]
         self._lineup = None
 
+    def _fail(self, violation: ProtocolViolation) -> None:
+        """Raise, or let only the request fail that the violation is about."""
+        if self._strict or violation.request_id is None:
+            raise violation
+        if violation.request_id not in self._failed:
+            self._failed[violation.request_id] = str(violation)
+            self.failures[violation.clause] += 1
+            log_failure(violation)
+
     def reset(self) -> None:
-        """Start the next generation; forget active requests and undelivered events. O(1) and what is freed."""
+        """Start the next generation; forget active requests and undelivered events. O(1) and what is freed.
+
+        Requests that have failed run on, and have failed as before.
+        """
         self._generation += 1
         self._sent = {}
         self._ended = {}
@@ -252,7 +326,7 @@ class AuxOutputSchedulerConnector:
         request_id, block_hashes = request.request_id, request.block_hashes
         num_sent, last = self._sent.get(request_id, _NOTHING_SENT)
         if num_sent and num_sent == len(block_hashes) and block_hashes[-1] != last:
-            _pack_replaced(replaced, request_id, block_hashes, num_sent)
+            pack_replaced(replaced, request_id, block_hashes, num_sent)
             index = list(self._sent).index(request_id)
             progress.append((index, request_id, (num_sent, block_hashes[-1])))
 
@@ -313,7 +387,7 @@ class AuxOutputSchedulerConnector:
         for request_id, final in ended.items():
             if final is not None:
                 # If it runs again, its entry belongs to the activation that starts (SCHED-RESTART-2, -3).
-                _append(apart if request_id in scheduled else new, request_id, final)
+                append(apart if request_id in scheduled else new, request_id, final)
         return AuxOutputConnectorMetadata(
             self._generation, starts, NewHashes(*new), tuple(ended), NewHashes(*apart), replaced
         )
@@ -336,66 +410,6 @@ class AuxOutputSchedulerConnector:
             _require(same, "the lineup is not the active requests")
             for batch in lineup.recent:
                 _require(active.keys() >= set(batch.names), "a request of a recent batch is not active")
-
-
-def _emit_starts_0_31(requests: Sequence[Request], on_first: Callable[[Request], None]) -> list[int]:
-    """``_kernel.emit_start_unclamped`` of each request, inline. O(requests).
-
-    Args:
-        on_first: called with each request without output tokens.
-    """
-    starts: list[int] = []
-    for request in requests:
-        start = _prompt_start(request)
-        if not request.num_output_tokens:
-            on_first(request)
-        elif (resumed := request.num_tokens - 1) > start:
-            start = resumed
-        starts.append(start)
-    return starts
-
-
-def _emit_starts_0_32(requests: Sequence[Request], on_first: Callable[[Request], None]) -> list[int]:
-    """``_kernel.emit_start_clamped`` of each request, inline for those with output tokens. O(requests).
-
-    A request has output tokens exactly if it has more tokens than its prompt. In vLLM the counts are properties,
-    except the prompt's length; asked this way, one of two calls is saved.
-
-    Args:
-        on_first: called with each request without output tokens.
-    """
-    return [
-        num_tokens - 1
-        if (num_tokens := request.num_tokens) > request.num_prompt_tokens
-        else _first_emit_start(request, num_tokens, on_first)
-        for request in requests
-    ]
-
-
-def _first_emit_start(request: Request, num_tokens: int, on_first: Callable[[Request], None]) -> int:
-    """The emit start of a request without output tokens in profile 0.32."""
-    on_first(request)
-    return _kernel.emit_start_clamped(_prompt_start(request), request.num_prompt_tokens, 0, num_tokens)
-
-
-def _prompt_start(request: Request) -> int:
-    params = request.sampling_params
-    if params is None:
-        problem = "it has no sampling parameters and so no prompt start"
-        raise ProtocolViolation("SCHED-EMIT-1", request.request_id, problem)
-    return params.routed_experts_prompt_start
-
-
-def _require_sampling(names: Sequence[str], requests: Mapping[str, Request]) -> None:
-    """Refuse a start without sampling parameters, even if the prompt start is not needed. O(names)."""
-    for name in names:
-        _prompt_start(requests[name])
-
-
-_EMIT_STARTS: dict[str, Callable[[Sequence[Request], Callable[[Request], None]], list[int]]] = {
-    "0.31": _emit_starts_0_31,
-    "0.32": _emit_starts_0_32,
-}
 
 
 def _finder(names: tuple[str, ...]) -> Callable[[Mapping[str, Request]], tuple[Request, ...]]:
@@ -425,46 +439,14 @@ def _changed(requests: Sequence[Request], num_sent: list[int]) -> Iterable[int]:
     return compress(range(len(counts)), map(ne, counts, num_sent))
 
 
-def _pack_unsent(
-    request_id: str, block_hashes: Sequence[bytes], num_sent: int, last: bytes, shrunk: str = "SCHED-HASH-8"
-) -> tuple[bytes, int]:
-    """The hashes that the worker lacks, at least one, joined, and the size of one. O(their number)."""
-    unsent = len(block_hashes) - num_sent  # _kernel.num_unsent
-    if unsent < 0:
-        problem = f"has hashes [0, {len(block_hashes)}), but [0, {num_sent}) were sent"
-        raise ProtocolViolation(shrunk, request_id, problem)
-    size = len(last) or len(block_hashes[0])
-    new = block_hashes[num_sent:] if num_sent else block_hashes
-    data = b"".join(new) if unsent > 1 else block_hashes[-1]
-    uneven = 1 < unsent <= _NUM_EXACT and countOf(map(len, new), size) != unsent
-    if size and len(data) == unsent * size and not uneven:
-        return data, size
-    problem = f"hashes [{num_sent}, {num_sent + unsent}) are not all of one length above 0"
-    raise ProtocolViolation("SCHED-HASH-10", request_id, problem)
-
-
-def _pack_replaced(
-    columns: HashColumns, request_id: str, block_hashes: Sequence[bytes], num_sent: int
-) -> tuple[bytes, int]:
-    """Add a whole list, joined, to those that are sent again; its unsent part, joined, and the size of one."""
-    data, size = packed = _pack_unsent(request_id, block_hashes, 0, b"")
-    _append(columns, request_id, packed)
-    return data[num_sent * size :], size
-
-
-def _append(columns: HashColumns, request_id: str, packed: tuple[bytes, int]) -> None:
-    names, data, sizes = columns
-    names.append(request_id)
-    data.append(packed[0])
-    sizes.append(packed[1])
-
-
 def _part(
     request_id: str, output: Mapping[str, AuxRequestOutput] | None
 ) -> tuple[int, int, NDArray[Any]] | None:
-    """Token start, token end and rows of a request, None where there is none."""
+    """Token start, token end and rows of a request, None where there is none or it has failed."""
     found = None if output is None else output.get(request_id)
-    return None if found is None else (found.token_start, found.token_start + len(found.rows), found.rows)
+    if found is None or getattr(found, "error", None) is not None:
+        return None
+    return found.token_start, found.token_start + len(found.rows), found.rows
 
 
 def _misplaced(request_id: str, start: int, end: int, accepted_end: int) -> ProtocolViolation:

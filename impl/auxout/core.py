@@ -14,18 +14,17 @@ Costs: "blocks" are those that fill or get a key in the step.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ._capture import places
 from ._intake import Intake, Writing, read
-from ._landing import Landing, PendingStep, Read, land
+from ._landing import Landing, PendingStep, Read, failed_outputs, land
 from ._profiles import LATEST, PROFILES
 from ._requests import RequestTable
-from .errors import ProtocolViolation, StoreError
+from .errors import ProtocolViolation, StoreError, chosen, log_failure
 from .store import ArenaStore
 
 if TYPE_CHECKING:
@@ -34,9 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
     from ._wire import AuxOutputConnectorMetadata, AuxRequestOutput
+    from .errors import Errors
     from .store import Store
-
-_logger = logging.getLogger(__name__)
 
 
 class Usage(NamedTuple):
@@ -64,7 +62,7 @@ class WorkerCore:
         max_objects: int,
         max_num_seqs: int = 256,
         max_in_flight: int = 2,
-        errors: Literal["raise", "request"] = "raise",
+        errors: Errors = "raise",
         profile: str = LATEST,
         num_spare: int | None = None,
         store: Store | None = None,
@@ -92,8 +90,6 @@ class WorkerCore:
         sizes = block_size, *shape_per_token, max_objects, max_num_seqs, max_in_flight
         if min(sizes) < 1:
             raise ValueError(f"block_size, shape_per_token and the limits are at least 1, not {sizes}")
-        if errors not in {"raise", "request"}:
-            raise ValueError(f"errors is 'raise' or 'request', not {errors!r}")
         if profile not in PROFILES:
             raise ValueError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
         self.failures: Counter[str] = Counter()
@@ -102,7 +98,7 @@ class WorkerCore:
         self._shape = shape_per_token
         self._dtype = np.dtype(dtype)
         self._max_in_flight = max_in_flight
-        self._strict = errors == "raise"
+        self._strict = chosen(errors) == "raise"
         self._store = store or ArenaStore(
             max_objects=max_objects,
             block_shape=(block_size, *shape_per_token),
@@ -133,14 +129,17 @@ class WorkerCore:
             table = RequestTable()
         intake = read(table, metadata)
         self._require_generation(metadata.generation, intake)
-        failing = self._failing(intake.objections)
+        if not self._strict:
+            intake.object_to_more(metadata.generation < self._generation)
+        failing = self._failing(intake.objections, table)
         for request_id in failing:
             release += reversed(intake.without(request_id))
         if intake.num_kept:
             release += intake.replaced()
         leaving = {name: seat for name, seat in intake.ending.items() if not table.in_flight[seat]}
         for request_id in leaving:
-            release += reversed(intake.keys(request_id))
+            if request_id not in failing:
+                release += reversed(intake.keys(request_id))
         retain = [key for keys in intake.added.values() for key in keys]
 
         def keys_of(request_id: str) -> list[bytes]:
@@ -148,9 +147,11 @@ class WorkerCore:
 
         failing |= self._put(intake.ready(), retain, release, keys_of)
         # Nothing is refused from here on.
-        self._enter(metadata.generation, table)
+        self._enter(max(metadata.generation, self._generation), table)
         intake.commit()
-        self._fail({name: violation for name, violation in failing.items() if name not in leaving})
+        if failing:
+            self._fail({name: violation for name, violation in failing.items() if name not in leaving})
+            intake.go_on(failing)
         self._leave(leaving.values())
 
     def prepare_output(
@@ -239,6 +240,8 @@ class WorkerCore:
             raise ProtocolViolation("WORK-STEP-1", None, "the step is not the oldest in flight")
         if pending.rows is None:
             raise ProtocolViolation("WORK-STEP-1", None, "the step's rows have not arrived")
+        if pending.void_since:
+            return self._land_void(pending)
         landing = land(self._table, pending, self._block_size, num_sampled, num_rejected, self._strict)
         failing = self._failing(landing.objections())
         release = self._fail(failing)
@@ -293,22 +296,31 @@ class WorkerCore:
         """A new generation drops every request, so it needs an empty pipeline (WORK-BEGIN-2, -3)."""
         if self._strict and intake.objections and intake.objections[0].clause == "WORK-BEGIN-1":
             raise intake.objections[0]
-        if generation < self._generation:
+        if self._strict and generation < self._generation:
             problem = f"generation {generation} follows {self._generation}"
             raise ProtocolViolation("WORK-BEGIN-2", None, problem)
-        if generation > self._generation and self._steps:
+        if self._strict and generation > self._generation and self._steps:
             problem = f"generation {generation} begins with {len(self._steps)} steps in flight"
             raise ProtocolViolation("WORK-BEGIN-3", None, problem)
 
-    def _failing(self, objections: list[ProtocolViolation]) -> dict[str, ProtocolViolation]:
-        """Raise the first objection, or note that their requests fail."""
+    def _failing(
+        self, objections: list[ProtocolViolation], table: RequestTable | None = None
+    ) -> dict[str, ProtocolViolation]:
+        """Raise the first objection, or note that their requests fail; those that had failed are not told again.
+
+        Args:
+            table: where they are, if not in the worker's own.
+        """
+        table = self._table if table is None else table
         if objections and self._strict:
             raise objections[0]
         failing: dict[str, ProtocolViolation] = {}
         for violation in objections:
-            if failing.setdefault(str(violation.request_id), violation) is violation:
+            name = str(violation.request_id)
+            is_first = failing.setdefault(name, violation) is violation
+            if is_first and table.seats.get(name) not in table.errors:
                 self.failures[violation.clause] += 1
-                _logger.error("%s", violation)
+                log_failure(violation)
         return failing
 
     def _fail(self, failing: Mapping[str, ProtocolViolation]) -> list[bytes]:
@@ -317,7 +329,7 @@ class WorkerCore:
         table = self._table
         for request_id, violation in failing.items():
             seat = table.seats.get(request_id)
-            if seat is not None:
+            if seat is not None and seat not in table.errors:
                 release += reversed(table.keys[seat])
                 self._store.give_back(table.slots(seat))
                 table.fail(seat, str(violation))
@@ -357,6 +369,8 @@ class WorkerCore:
                 self._named(writing, self._store.put, writing.keys, writing.slots, retain, release)
                 break
             except ProtocolViolation as violation:
+                if not writing.owners:
+                    raise
                 failing |= self._failing([violation])
                 last = str(violation.request_id)
                 release += reversed(keys_of(last))
@@ -375,10 +389,22 @@ class WorkerCore:
     def _enter(self, generation: int, table: RequestTable) -> None:
         """Go on with the table of a generation; the slots of the one before are free."""
         if table is not self._table:
+            for step in self._steps:
+                step.void_since = step.void_since or generation
             for seat in self._table.seats.values():
                 self._store.give_back(self._table.slots(seat))
             self._table = table
         self._generation = generation
+
+    def _land_void(self, step: PendingStep) -> Mapping[str, AuxRequestOutput]:
+        """Take a step out of flight whose requests a new generation has dropped: none gets rows of it."""
+        problem = f"its step was in flight when generation {step.void_since} began"
+        ids = step.roster.ids
+        objections = [ProtocolViolation("WORK-BEGIN-3", name, problem) for name in ids]
+        # Of the generation before, whatever has failed since.
+        failing = self._failing(objections, RequestTable())
+        self._steps.popleft()
+        return failed_outputs(step, {name: str(violation) for name, violation in failing.items()})
 
     def _land(self, step: PendingStep, release: list[bytes]) -> None:
         """Take the oldest step out of flight; tear down who ended and has nothing left in flight (WORK-TEAR-1)."""

@@ -11,9 +11,12 @@ that is all there is to atomic refusals (SCHED-REFUSE-3, -4, -5).
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from .engine import AsSent
 from .errors import ProtocolViolation
 from .profiles import LATEST, profile_named
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .engine import Request, SchedulerOutput
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -112,16 +117,25 @@ NOTHING_SENT = Sent(0, b"")
 class AuxOutputSchedulerConnector:
     """The scheduler's half of the auxiliary-output protocol; owns neither rows nor stores."""
 
-    def __init__(self, *, profile: str = LATEST) -> None:
+    def __init__(self, *, profile: str = LATEST, errors: Literal["raise", "request"] = "raise") -> None:
         """Start in generation 0 with no request active.
 
         Args:
             profile: the protocol version to follow (``profiles``).
+            errors: ``"raise"`` refuses a call in which a request is inconsistent; ``"request"`` answers it and fails
+                that request alone: ``take_output`` returns None for it until it has ended.
 
         Raises:
-            ValueError: no such profile.
+            ValueError: no such profile, or an unknown ``errors``.
         """
+        if errors not in {"raise", "request"}:
+            raise ValueError(f"errors is 'raise' or 'request', not {errors!r}")
         self._profile = profile_named(profile)
+        self._errors = errors
+        # Requests that have failed and not ended.
+        self._failed: set[str] = set()
+        self.failures: Counter[str] = Counter()
+        """Requests that failed, by the clause that was broken; FAIL-TELL-1 where the worker said so."""
         self._generation = 0
         self._active: dict[str, Sent] = {}
         # Ended requests with their final hashes, in the order of the terminal events.
@@ -143,6 +157,16 @@ class AuxOutputSchedulerConnector:
             ProtocolViolation: a hash list shrank or mixes lengths (SCHED-HASH-8, -10), a request is missing
                 (SCHED-META-1, SCHED-HASH-6) or has no sampling parameters (SCHED-EMIT-1).
         """
+        while True:
+            try:
+                return self._build(scheduler_output, requests)
+            except ProtocolViolation as violation:
+                requests = {**requests, str(violation.request_id): self._as_sent(violation, requests)}
+
+    def _build(
+        self, scheduler_output: SchedulerOutput, requests: Mapping[str, Request]
+    ) -> AuxOutputConnectorMetadata:
+        """``build_connector_meta`` where it is refused for the first request that is inconsistent."""
         emit_starts: dict[str, int] = {}
         new_hashes: dict[str, list[bytes]] = {}
         replaced: dict[str, list[bytes]] = {}
@@ -191,6 +215,21 @@ class AuxOutputSchedulerConnector:
                 starts beyond its accepted tokens (SCHED-TAKE-6), or rows are missing (SCHED-TAKE-7).
         """
         request_id = request.request_id
+        told = None if output is None else getattr(output.get(request_id), "error", None)
+        if told is not None and request_id not in self._failed:
+            self._failed.add(request_id)
+            self.failures["FAIL-TELL-1"] += 1
+        if request_id in self._failed:
+            return None
+        try:
+            return self._take(request, output)
+        except ProtocolViolation as violation:
+            self._fail(violation)
+            return None
+
+    def _take(self, request: Request, output: Mapping[str, AuxRequestOutput] | None) -> NDArray[Any] | None:
+        """``take_output`` of a request that has not failed."""
+        request_id = request.request_id
         if output is None:
             raise ProtocolViolation("SCHED-TAKE-1", request_id, "the worker returned no output for the step")
         if request_id not in output:
@@ -199,15 +238,12 @@ class AuxOutputSchedulerConnector:
         start, rows = found.token_start, found.rows
         accepted_end = request.num_tokens - 1
         span = f"rows [{start}, {start + len(rows)})"
-        failed = getattr(found, "error", None) is not None
         if accepted_end < start:
-            if request.is_finished() and not failed:
+            if request.is_finished():
                 what = f"{span} start beyond the accepted end {accepted_end} of a finished request"
                 raise ProtocolViolation("SCHED-TAKE-6", request_id, what)
             return None
         if accepted_end - start > len(rows):
-            if failed:
-                return None
             what = f"{span} end before the accepted end {accepted_end}"
             raise ProtocolViolation("SCHED-TAKE-7", request_id, what)
         return rows[: accepted_end - start]
@@ -223,6 +259,18 @@ class AuxOutputSchedulerConnector:
         Raises:
             ProtocolViolation: its hash list shrank or mixes lengths (SCHED-TERM-8, SCHED-HASH-10).
         """
+        try:
+            self._finish(request)
+        except ProtocolViolation as violation:
+            self._fail(violation)
+            del self._active[request.request_id]
+            self._ended[request.request_id] = []
+        if request.is_finished():
+            # One that was preempted runs again, and has failed as before.
+            self._failed.discard(request.request_id)
+
+    def _finish(self, request: Request) -> None:
+        """``request_finished`` where it is refused for a request that is inconsistent."""
         request_id = request.request_id
         if request_id not in self._active:
             return
@@ -232,10 +280,32 @@ class AuxOutputSchedulerConnector:
         self._ended[request_id] = final
 
     def reset(self) -> None:
-        """Start the next generation after a prefix-cache reset; nothing is active or queued (SCHED-RESET)."""
+        """Start the next generation after a prefix-cache reset; nothing is active or queued (SCHED-RESET).
+
+        Requests that have failed run on, and have failed as before.
+        """
         self._generation += 1
         self._active = {}
         self._ended = {}
+
+    def _fail(self, violation: ProtocolViolation) -> None:
+        """Raise, or let only the request fail that the violation is about."""
+        if self._errors == "raise":
+            raise violation
+        request_id = str(violation.request_id)
+        if request_id not in self._failed:
+            self._failed.add(request_id)
+            self.failures[violation.clause] += 1
+            _logger.error("%s", violation)
+
+    def _as_sent(self, violation: ProtocolViolation, requests: Mapping[str, Request]) -> Request:
+        """Fail the request that a step was refused for; one like it, with no hashes but those that were sent."""
+        request_id = str(violation.request_id)
+        if isinstance(requests.get(request_id), AsSent):
+            raise violation
+        self._fail(violation)
+        request, sent = requests.get(request_id), self._active.get(request_id, NOTHING_SENT)
+        return AsSent(request_id, [sent.last] * sent.num_hashes, request)
 
     def _emit_start(self, request_id: str, request: Request) -> int:
         """First position whose row the worker has to emit, were the request to start now (SCHED-EMIT)."""

@@ -66,3 +66,27 @@ class SchedulerOutput(Protocol):
     def num_scheduled_tokens(self) -> Mapping[str, int]:
         """Request id -> tokens of this step, in the order of the batch; only the ids matter here."""
         ...
+
+
+class AsSent:
+    """A request that failed, as its scheduler connector goes on with it: no hashes but those that were sent."""
+
+    def __init__(self, request_id: str, block_hashes: list[bytes], request: Request | None) -> None:
+        """Of a request of the engine; None: the engine does not know it."""
+        self.request_id = request_id
+        self.block_hashes = block_hashes
+        params = None if request is None else request.sampling_params
+        self.sampling_params: SamplingParams = _EveryRow() if params is None else params
+        self.num_tokens = 1 if request is None else request.num_tokens
+        self.num_prompt_tokens = 1 if request is None else request.num_prompt_tokens
+        self.num_output_tokens = 0 if request is None else request.num_output_tokens
+
+    def is_finished(self) -> bool:
+        """It is in a step."""
+        return False
+
+
+class _EveryRow:
+    """Sampling parameters of a request that has none."""
+
+    routed_experts_prompt_start = 0

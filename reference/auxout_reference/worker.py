@@ -63,6 +63,8 @@ class PendingStep:
     """One ``(num_tokens, num_layers, top_k)`` a request, rejected drafts included."""
     unknown: frozenset[str]
     """Requests that never began (``errors="request"``)."""
+    generation: int
+    """The worker's when the step was prepared; a step of an earlier one is void (``errors="request"``)."""
 
 
 @dataclass
@@ -154,17 +156,13 @@ class WorkerCore:
         both = sorted(metadata.requests.keys() & set(metadata.finished_requests))
         if both and self._errors == "raise":
             raise ProtocolViolation("WORK-BEGIN-1", both[0], _BOTH)
-        self._enter(state, metadata.generation)
+        self._enter(state, metadata)
         for request_id in both:
-            state.requests.setdefault(request_id, Request(metadata.requests[request_id], self._no_rows))
             self._fail(state, ProtocolViolation("WORK-BEGIN-1", request_id, _BOTH))
         self._require_known(state, metadata)
         for request_id, emit_start in metadata.requests.items():
             self._start(state, request_id, emit_start)
-        retain: list[Key] = []
-        replaced = _replaced(metadata)
-        for request_id, block_hashes in {**metadata.block_hashes, **replaced}.items():
-            retain += self._take_keys(state, request_id, block_hashes, anew=request_id in replaced)
+        retain = self._take_hashes(state, metadata)
         for request_id in state.requests.keys() & set(metadata.finished_requests) - set(both):
             state.requests[request_id] = replace(state.requests[request_id], finished=True)
         objects = self._take_ready(state, sorted(state.requests))
@@ -205,7 +203,7 @@ class WorkerCore:
         bounds = [int(bound) for bound in query_start_loc]
         starts = tuple(int(start) for start in token_starts)
         parts = tuple(np.array(rows[start:end]) for start, end in pairwise(bounds))
-        pending = PendingStep(tuple(request_ids), starts, parts, unknown)
+        pending = PendingStep(tuple(request_ids), starts, parts, unknown, state.generation)
         state.in_flight = (*state.in_flight, pending)
         self._state = state
         return pending
@@ -240,6 +238,10 @@ class WorkerCore:
             raise ProtocolViolation("WORK-STEP-1", None, "the step is not the oldest in flight")
         if not len(num_sampled) == len(num_rejected) == len(pending.request_ids):
             raise ProtocolViolation("WORK-STEP-1", None, "samples are not those of the step's batch")
+        if pending.generation < state.generation:
+            outputs = self._void(state, pending)
+            self._state = state
+            return outputs
         accepted = self._capture(state, pending, num_rejected)
         self._write(state, self._take_ready(state, pending.request_ids))
         outputs = self._emit(state, pending, num_sampled, accepted)
@@ -295,26 +297,43 @@ class WorkerCore:
         """Raise, or let only the request fail that the violation is about: it gives up what it holds."""
         if self._errors == "raise":
             raise violation
-        self.failures[violation.clause] += 1
-        _logger.error("%s", violation)
         request_id = str(violation.request_id)
         request = state.requests.get(request_id)
-        if request is not None:
+        if request is None or request.error is None:
+            self._count(violation)
+        if request is not None and request.error is None:
             state.drop(request_id)
             state.requests[request_id] = request.failed(str(violation))
 
-    def _enter(self, state: _State, generation: int) -> None:
-        """A new generation drops every request, so it needs an empty pipeline (WORK-BEGIN-2, -3)."""
-        if generation < state.generation:
-            what = f"generation {generation} follows {state.generation}"
-            raise ProtocolViolation("WORK-BEGIN-2", None, what)
+    def _count(self, violation: ProtocolViolation) -> None:
+        """Tell that a request failed."""
+        self.failures[violation.clause] += 1
+        _logger.error("%s", violation)
+
+    def _enter(self, state: _State, metadata: AuxOutputConnectorMetadata) -> None:
+        """Begin the metadata's generation, and the requests that start with it.
+
+        A new generation drops every request, so it needs an empty pipeline; none goes back (WORK-BEGIN-2, -3). Where
+        requests fail, steps in flight become void instead, and requests that an old generation's metadata names fail.
+        """
+        generation = metadata.generation
         if generation > state.generation:
-            if state.in_flight:
+            if state.in_flight and self._errors == "raise":
                 what = f"generation {generation} begins with {len(state.in_flight)} steps in flight"
                 raise ProtocolViolation("WORK-BEGIN-3", None, what)
             for request_id in list(state.requests):
                 state.drop(request_id)
             state.generation = generation
+        for request_id, emit_start in metadata.requests.items():
+            state.requests.setdefault(request_id, Request(emit_start, self._no_rows))
+        if generation < state.generation:
+            what = f"generation {generation} follows {state.generation}"
+            if self._errors == "raise":
+                raise ProtocolViolation("WORK-BEGIN-2", None, what)
+            named = (*metadata.requests, *metadata.block_hashes, *_replaced(metadata))
+            for request_id in dict.fromkeys(named):
+                if request_id in state.requests:
+                    self._fail(state, ProtocolViolation("WORK-BEGIN-2", request_id, what))
 
     def _require_known(self, state: _State, metadata: AuxOutputConnectorMetadata) -> None:
         """Hashes and terminal events are of requests that run or live (WORK-BEGIN-5)."""
@@ -326,13 +345,28 @@ class WorkerCore:
                 self._fail(state, ProtocolViolation("WORK-BEGIN-5", request_id, what))
 
     def _start(self, state: _State, request_id: str, emit_start: int) -> None:
-        """A request that was unknown starts; of a settled one the emit start is compared (WORK-BEGIN-4)."""
-        request = state.requests.get(request_id)
-        if request is None:
-            state.requests[request_id] = Request(emit_start, self._no_rows)
+        """Of a settled request that runs on the emit start is compared (WORK-BEGIN-4).
+
+        Where requests fail, one that runs again while a step of its earlier activation is in flight does too.
+        """
+        request = state.requests[request_id]
+        if request.finished and self._errors == "request":
+            what = "it runs again while a step of it from before is in flight"
+            self._fail(state, ProtocolViolation("WORK-BEGIN-1", request_id, what))
         elif request.error is None and not request.num_in_flight and emit_start > request.emit_cursor:
             what = f"emit start {emit_start} is beyond the emit cursor {request.emit_cursor}"
             self._fail(state, ProtocolViolation("WORK-BEGIN-4", request_id, what))
+        # It runs on: that one of its name ended before is no longer told from it.
+        if state.requests[request_id].error is not None:
+            state.requests[request_id] = replace(state.requests[request_id], finished=False)
+
+    def _take_hashes(self, state: _State, metadata: AuxOutputConnectorMetadata) -> list[Key]:
+        """Give requests their new keys; those to retain."""
+        retain: list[Key] = []
+        replaced = _replaced(metadata)
+        for request_id, block_hashes in {**metadata.block_hashes, **replaced}.items():
+            retain += self._take_keys(state, request_id, block_hashes, anew=request_id in replaced)
+        return retain
 
     def _take_keys(
         self, state: _State, request_id: str, block_hashes: Iterable[bytes], anew: bool
@@ -413,6 +447,17 @@ class WorkerCore:
             error = state.requests[request_id].error
             if error is not None:
                 outputs[request_id] = AuxRequestOutput(request.emit_cursor, self._no_rows, error)
+        return outputs
+
+    def _void(self, state: _State, pending: PendingStep) -> dict[str, AuxRequestOutput]:
+        """Land a step whose requests a new generation has dropped: none gets rows of it."""
+        state.in_flight = state.in_flight[1:]
+        what = f"its step was in flight when generation {state.generation} began"
+        outputs: dict[str, AuxRequestOutput] = {}
+        for request_id in pending.request_ids:
+            error = ProtocolViolation("WORK-BEGIN-3", request_id, what)
+            self._count(error)
+            outputs[request_id] = AuxRequestOutput(0, self._no_rows, str(error))
         return outputs
 
     def _land(self, state: _State) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import scheduler, wire, worker
+from . import per_request, scheduler, wire, worker
 from .deviations import released
 from .profiles import Profile
 from .scheduler import SchedulerState
@@ -120,17 +120,34 @@ def apply_scheduler(
     profile: Profile, state: SchedulerState, call: SchedulerCall
 ) -> tuple[SchedulerState, Result]:
     """The spec's answer to one call: the next state of the scheduler connector and the result."""
+    if isinstance(call, Unpack):
+        return state, released(profile, wire.unpack)(call.data, call.item_size)
+    if profile.fails_requests:
+        return _per_request(profile, state, call)
     if isinstance(call, BuildConnectorMeta):
-        scheduled = tuple(request_id for request_id, _ in call.scheduled)
         build = released(profile, scheduler.build_connector_meta)
-        return build(profile, state, scheduled, call.requests)
+        return build(profile, state, _ids(call), call.requests)
     if isinstance(call, TakeOutput):
         return state, scheduler.take_output(call.request, call.outputs)
     if isinstance(call, RequestFinished):
         return released(profile, scheduler.request_finished)(state, call.request)
-    if isinstance(call, Reset):
-        return scheduler.reset(state), None
-    return state, released(profile, wire.unpack)(call.data, call.item_size)
+    return scheduler.reset(state), None
+
+
+def _per_request(
+    profile: Profile, state: SchedulerState, call: BuildConnectorMeta | TakeOutput | RequestFinished | Reset
+) -> tuple[SchedulerState, Result]:
+    if isinstance(call, BuildConnectorMeta):
+        return per_request.build_connector_meta(profile, state, _ids(call), call.requests)
+    if isinstance(call, TakeOutput):
+        return per_request.take_output(state, call.request, call.outputs)
+    if isinstance(call, RequestFinished):
+        return per_request.request_finished(state, call.request)
+    return per_request.reset(state), None
+
+
+def _ids(call: BuildConnectorMeta) -> tuple[RequestId, ...]:
+    return tuple(request_id for request_id, _ in call.scheduled)
 
 
 def apply_worker(
@@ -138,9 +155,14 @@ def apply_worker(
 ) -> tuple[WorkerState, Result]:
     """The spec's answer to one call: the next state of the worker connector and the result."""
     if isinstance(call, BeginStep):
+        if limits.fails_requests:
+            return per_request.begin_step(limits, state, call.metadata), None
         return worker.begin_step(limits, state, call.metadata)
     if isinstance(call, PrepareOutput):
-        return worker.prepare_output(state, tuple(request_id for request_id, _, _ in call.batch))
-    process = released(profile, worker.process_output)
-    state, outputs = process(limits, state, call.parts, call.step)
+        ids = tuple(request_id for request_id, _, _ in call.batch)
+        if limits.fails_requests:
+            return per_request.prepare_output(state, ids), None
+        return worker.prepare_output(state, ids)
+    process = per_request.process_output if limits.fails_requests else worker.process_output
+    state, outputs = released(profile, process)(limits, state, call.parts, call.step)
     return state, outputs if isinstance(outputs, Refusal) else StepOutput(outputs)

@@ -3,17 +3,18 @@
 Refusals, cases, known findings, known-bad targets, failure messages and docs cite these ids. Ids are never
 reused. Their first part is the component: SCHED is the scheduler connector, WIRE what travels to the worker, WORK
 the worker connector, STORE its store, ROW what the engine gets in the end, HIT what it takes up from elsewhere, CHAN
-the way between the two.
+the way between the two, FAIL what holds instead of refusals where an inconsistent request fails alone.
 """
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from .profiles import PROFILES, since
+from .profiles import PER_REQUEST, is_judged, since
 
 Level = Literal["MUST", "SHOULD"]
 ALL = since("0.31")
+_FAILING = tuple(name + PER_REQUEST for name in ALL)
 
 
 class Clause(NamedTuple):
@@ -27,7 +28,7 @@ class Clause(NamedTuple):
 
     @property
     def component(self) -> str:
-        """``SCHED``, ``WIRE``, ``WORK``, ``STORE``, ``ROW``, ``HIT`` or ``CHAN``."""
+        """``SCHED``, ``WIRE``, ``WORK``, ``STORE``, ``ROW``, ``FAIL``, ``HIT`` or ``CHAN``."""
         return self.id.split("-")[0]
 
 
@@ -154,6 +155,12 @@ _CLAUSES = (
     # What the engine gets in the end.
     Clause("ROW-EXACT-1", "MUST", "A row returned for a position is of a computation of the tokens behind the request's KV there, in the same generation.", "what a trainer replays"),
     Clause("ROW-EXACT-2", "MUST", "A row returned for a position is of a computation of the request's own token prefix.", "what a trainer replays"),
+    # Where an inconsistent request fails and no call is refused: ``errors="request"``.
+    Clause("FAIL-ALONE-1", "MUST", "Where one request is inconsistent, the call is answered and that request fails; every other request gets what it gets without it.", "an engine outlives one request", _FAILING),
+    Clause("FAIL-TELL-1", "MUST", "Each output of a step that has a failed request says that it failed, without a row of it.", "an engine outlives one request", _FAILING),
+    Clause("FAIL-LAST-1", "MUST", "From the first output on that fails it, take_output returns None for a request, through preemption, resets and turns, until it has ended.", "rows behind a gap are rows out of place", _FAILING),
+    Clause("FAIL-AGAIN-1", "MUST", "When a failed request has ended, another one of its id is sound.", "an id used again is another request", _FAILING),
+    Clause("FAIL-FREE-1", "MUST", "A failed request holds no reference, no block and no row outside the store; when it ends nothing of it is left.", "requests that failed must not fill the store", _FAILING),
     # How a hit on KV becomes one on rows; only the explorer asks.
     Clause("HIT-CUT-1", "SHOULD", "Of KV that is found elsewhere, the whole blocks whose rows are known are loaded; one whose rows are not known does not forfeit them.", "vLLM 0.33.0 connector, cap_external_hit"),
     # What a trace of both halves shows of the way between them.
@@ -167,7 +174,7 @@ SPECIFIED: dict[str, Clause] = {clause.id: clause for clause in _CLAUSES}
 CLAUSES: dict[str, Clause] = {
     clause.id: clause._replace(profiles=judged)
     for clause in _CLAUSES
-    if (judged := tuple(name for name in clause.profiles if name in PROFILES))
+    if (judged := tuple(name for name in clause.profiles if is_judged(name)))
 }
 """The clauses that implementations are judged by, with the profiles that these are judged under."""
 
@@ -176,8 +183,15 @@ SCHEDULER = ("SCHED", "WIRE")
 """The components that a scheduler connector answers for."""
 WORKER = ("WORK", "STORE", "ROW")
 """The components that a worker connector answers for."""
+EITHER = ("FAIL",)
+"""The components that both answer for."""
+
+
+def holds_in(clause: Clause, profile: str) -> bool:
+    """Whether a clause holds in a profile, or in its variant: there what it refuses fails a request (FAIL-ALONE-1)."""
+    return profile in clause.profiles or profile.removesuffix(PER_REQUEST) in clause.profiles
 
 
 def in_profile(profile: str, components: tuple[str, ...] = SCHEDULER) -> tuple[Clause, ...]:
     """The clauses of some components that hold in one profile, in reading order."""
-    return tuple(c for c in _CLAUSES if profile in c.profiles and c.component in components)
+    return tuple(c for c in _CLAUSES if holds_in(c, profile) and c.component in components)

@@ -2,6 +2,9 @@
 
 A profile is a handful of parameters. Two profiles differ in nothing but the fields below, so
 ``difference(PROFILES["0.31"], PROFILES["0.32"])`` *is* the difference between the two protocol versions.
+
+Each has a variant of ours for engines that must outlive one request's inconsistency: under ``0.32+request`` the
+connectors refuse no call for it, and that request fails alone (``per_request``).
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ class Profile(NamedTuple):
     """Engine: a reset of running requests needs a paused engine with nothing in flight (ENV-RESET-1)."""
     gives_up_hits: bool = False
     """Engine: KV found elsewhere is not loaded at all unless the rows of all of it are known."""
+    fails_requests: bool = False
+    """Where a request is inconsistent it fails, and the call is answered (FAIL-ALONE-1), instead of being refused."""
     deviations: frozenset[Deviation] = frozenset()
     """Where released code departs from it (``deviations``); none in the protocol itself."""
 
@@ -45,6 +50,25 @@ SPECIFIED: dict[str, Profile] = {profile.name: profile for profile in _ALL}
 """Every profile by name, from the oldest on, those included that nothing is judged by yet."""
 PROFILES: dict[str, Profile] = dict(list(SPECIFIED.items())[: list(SPECIFIED).index(LATEST) + 1])
 """The profiles that implementations are judged by."""
+
+
+PER_REQUEST = "+request"
+"""What the name of a profile's variant ends with."""
+
+
+def named(name: str) -> Profile:
+    """The profile of a name, or its variant.
+
+    Raises:
+        KeyError: there is none.
+    """
+    plain = SPECIFIED[name.removesuffix(PER_REQUEST)]
+    return plain._replace(name=name, fails_requests=name != plain.name)
+
+
+def is_judged(name: str) -> bool:
+    """Whether a name is that of a profile, or of a variant, by which implementations are judged."""
+    return name.removesuffix(PER_REQUEST) in PROFILES
 
 
 def since(name: str) -> tuple[str, ...]:

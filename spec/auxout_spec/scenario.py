@@ -21,7 +21,7 @@ from .calls import Exchange
 from .engine import events as ev
 from .engine.state import EngineConfig, EngineState, initial
 from .engine.step import step
-from .profiles import SPECIFIED, Profile
+from .profiles import PER_REQUEST, SPECIFIED, Profile, named
 from .worker import Limits
 
 FORMAT = "scenario/1"
@@ -161,7 +161,9 @@ def event_from_json(data: Any, where: str = "event") -> ev.Event:
 
 def config_of(scenario: Scenario, profile: Profile) -> EngineConfig:
     """The simulated engine a scenario runs in, under one profile."""
-    limits = Limits(scenario.block_size, scenario.store) if scenario.store else None
+    limits = None
+    if scenario.store:
+        limits = Limits(scenario.block_size, scenario.store, profile.fails_requests)
     return EngineConfig(profile, scenario.block_size, scenario.depth, limits=limits)
 
 
@@ -171,7 +173,7 @@ def run(scenario: Scenario, profile: Profile | None = None) -> list[tuple[Engine
     Raises:
         Impossible: an event that no engine can bring about.
     """
-    config = config_of(scenario, profile or SPECIFIED[scenario.profile])
+    config = config_of(scenario, profile or named(scenario.profile))
     state = initial()
     played: list[tuple[EngineState, tuple[Exchange, ...]]] = []
     for event in scenario.events:
@@ -183,7 +185,7 @@ def run(scenario: Scenario, profile: Profile | None = None) -> list[tuple[Engine
 def _checked(fields: dict[str, Any]) -> Scenario:
     events = fields.get("events", [])
     profile = fields.get("profile", "")
-    if profile and profile not in SPECIFIED:
+    if profile and profile.removesuffix(PER_REQUEST) not in SPECIFIED:
         raise Malformed(f"unknown profile {profile!r}; the profiles are {', '.join(SPECIFIED)}")
     for field in ("block_size", "depth"):
         if fields.get(field, 1) < 1:

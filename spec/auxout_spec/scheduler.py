@@ -43,6 +43,8 @@ class SchedulerState(NamedTuple):
     generation: int = 0
     active: tuple[tuple[RequestId, Sent], ...] = ()
     ended: tuple[tuple[RequestId, tuple[BlockHash, ...]], ...] = ()
+    failed: tuple[RequestId, ...] = ()
+    """Requests that have failed and not ended, sorted (``per_request``)."""
 
 
 INITIAL = SchedulerState()

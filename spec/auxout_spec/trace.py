@@ -187,16 +187,21 @@ def _row_to_json(row: Row) -> list[Json]:
 
 
 def _outputs_to_json(outputs: Outputs) -> dict[str, Json]:
-    return {
-        request_id: {"token_start": output.token_start, "rows": [_row_to_json(row) for row in output.rows]}
-        for request_id, output in outputs
-    }
+    return {request_id: _output_to_json(output) for request_id, output in outputs}
+
+
+def _output_to_json(output: RequestOutput) -> dict[str, Json]:
+    fields = {"token_start": output.token_start, "rows": [_row_to_json(row) for row in output.rows]}
+    return {**fields, "failed": True} if output.failed else fields
 
 
 def _outputs_from_json(data: dict[str, Json]) -> Outputs:
-    return tuple(
-        (request_id, RequestOutput(output["token_start"], tuple(Row(*row) for row in output["rows"])))
-        for request_id, output in data.items()
+    return tuple((request_id, _output_from_json(output)) for request_id, output in data.items())
+
+
+def _output_from_json(data: dict[str, Json]) -> RequestOutput:
+    return RequestOutput(
+        data["token_start"], tuple(Row(*row) for row in data["rows"]), data.get("failed", False)
     )
 
 

@@ -72,6 +72,8 @@ class RequestOutput(NamedTuple):
 
     token_start: int
     rows: tuple[Row, ...]
+    failed: bool = False
+    """The request has failed, which is told instead of rows (FAIL-TELL-1)."""
 
 
 Outputs = tuple[tuple[RequestId, RequestOutput], ...]

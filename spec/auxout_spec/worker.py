@@ -37,6 +37,8 @@ class WorkerRequest(NamedTuple):
     num_in_flight: int = 0
     finished: bool = False
     """Ended; torn down when nothing is in flight."""
+    failed: bool = False
+    """Holds nothing more until it ends (``per_request``)."""
 
 
 class WorkerState(NamedTuple):
@@ -48,6 +50,8 @@ class WorkerState(NamedTuple):
     in_flight: tuple[tuple[RequestId, ...], ...] = ()
     """The steps that were prepared and not processed, in launch order."""
     store: StoreState = store.EMPTY
+    num_void: int = 0
+    """How many of the steps in flight, from the first on, are of an earlier generation (``per_request``)."""
 
 
 class Part(NamedTuple):
@@ -69,10 +73,12 @@ class Limits(NamedTuple):
     """Tokens per hash block."""
     capacity: int
     """Objects that the store may hold."""
+    fails_requests: bool = False
+    """Where a request is inconsistent it fails, and the call is answered, instead of being refused."""
 
 
 INITIAL = WorkerState()
-_Requests = dict[RequestId, WorkerRequest]
+Requests = dict[RequestId, WorkerRequest]
 
 
 def begin_step(limits: Limits, state: WorkerState, metadata: Metadata) -> tuple[WorkerState, Refusal | None]:
@@ -86,27 +92,37 @@ def begin_step(limits: Limits, state: WorkerState, metadata: Metadata) -> tuple[
     requests, release = _namespace(state, metadata.generation)
     for request_id, emit_start in metadata.requests:
         requests.setdefault(request_id, WorkerRequest(emit_start))
-    retain: list[Key] = []
-    for request_id, keys in _keys_after(requests, metadata):
-        known = requests[request_id].keys
-        kept = _num_common(known, keys)
-        release += [(metadata.generation, block_hash) for block_hash in reversed(known[kept:])]
-        retain += [(metadata.generation, block_hash) for block_hash in keys[kept:]]
-        requests[request_id] = requests[request_id]._replace(keys=keys)
+    retain = take_keys(metadata.generation, requests, metadata, release)
     for request_id in metadata.finished_requests:
         requests[request_id] = requests[request_id]._replace(finished=True)
-    objects = _publish(metadata.generation, requests, tuple(requests))
+    objects = publish(metadata.generation, requests, tuple(requests))
     ended = [name for name in metadata.finished_requests if not requests[name].num_in_flight]
-    release += [key for name in ended for key in _keys_backwards(metadata.generation, requests[name])]
+    release += [key for name in ended for key in keys_backwards(metadata.generation, requests[name])]
     written = store.put(state.store, limits.capacity, objects, tuple(retain), tuple(release))
     if isinstance(written, Refusal):
         return state, written
     kept = {name: request for name, request in requests.items() if name not in ended}
-    return WorkerState(metadata.generation, _sorted(kept), state.in_flight, written), None
+    return WorkerState(metadata.generation, in_order(kept), state.in_flight, written), None
+
+
+def take_keys(generation: int, requests: Requests, metadata: Metadata, release: list[Key]) -> list[Key]:
+    """Give requests the keys that metadata brings; those to retain (WORK-KEYS-1, -2).
+
+    Args:
+        release: gets the keys that no longer stand.
+    """
+    retain: list[Key] = []
+    for request_id, keys in _keys_after(requests, metadata):
+        known = requests[request_id].keys
+        kept = _num_common(known, keys)
+        release += [(generation, block_hash) for block_hash in reversed(known[kept:])]
+        retain += [(generation, block_hash) for block_hash in keys[kept:]]
+        requests[request_id] = requests[request_id]._replace(keys=keys)
+    return retain
 
 
 def _keys_after(
-    requests: _Requests, metadata: Metadata
+    requests: Requests, metadata: Metadata
 ) -> tuple[tuple[RequestId, tuple[BlockHash, ...]], ...]:
     """The keys of each request whose keys change: those it had and the new ones, or all anew (WORK-KEYS-2)."""
     extended = {name: requests[name].keys + hashes for name, hashes in metadata.block_hashes}
@@ -119,25 +135,25 @@ def _num_common(known: tuple[BlockHash, ...], keys: tuple[BlockHash, ...]) -> in
     return next((n for n, (old, new) in enumerate(pairs) if old != new), min(len(known), len(keys)))
 
 
-def _namespace(state: WorkerState, generation: int) -> tuple[_Requests, list[Key]]:
+def _namespace(state: WorkerState, generation: int) -> tuple[Requests, list[Key]]:
     """The requests that live on in a generation, and the keys that the others held."""
-    requests: _Requests = dict(state.requests)
+    requests: Requests = dict(state.requests)
     if generation == state.generation:
         return requests, []
-    return {}, [key for request in requests.values() for key in _keys_backwards(state.generation, request)]
+    return {}, [key for request in requests.values() for key in keys_backwards(state.generation, request)]
 
 
 def prepare_output(
     state: WorkerState, request_ids: tuple[RequestId, ...]
 ) -> tuple[WorkerState, Refusal | None]:
     """Take the step's snapshot; it is in flight until it is processed (WORK-STEP-1)."""
-    requests: _Requests = dict(state.requests)
+    requests: Requests = dict(state.requests)
     for request_id in request_ids:
         request = requests.get(request_id)
         if request is None:
             return state, Refusal("WORK-STEP-2", f"{request_id} is in the batch, but no step began with it")
         requests[request_id] = request._replace(num_in_flight=request.num_in_flight + 1)
-    return state._replace(requests=_sorted(requests), in_flight=(*state.in_flight, request_ids)), None
+    return state._replace(requests=in_order(requests), in_flight=(*state.in_flight, request_ids)), None
 
 
 def process_output(
@@ -151,16 +167,16 @@ def process_output(
     Args:
         step: the step's place among those in flight.
     """
-    requests: _Requests = dict(state.requests)
+    requests: Requests = dict(state.requests)
     names = sorted(part.request_id for part in parts)
     if step or not state.in_flight or sorted(state.in_flight[0]) != names:
         return state, Refusal("WORK-STEP-1", f"the step of {', '.join(names)} is not the oldest in flight")
     for part in parts:
-        captured = _capture(limits, requests[part.request_id], part)
+        captured = capture(limits, requests[part.request_id], part)
         if isinstance(captured, Refusal):
             return state, captured
         requests[part.request_id] = captured
-    objects = _publish(state.generation, requests, [part.request_id for part in parts])
+    objects = publish(state.generation, requests, [part.request_id for part in parts])
     held = store.put(state.store, limits.capacity, objects)
     if isinstance(held, Refusal):
         return state, held
@@ -168,12 +184,12 @@ def process_output(
     for part in parts:
         request = requests[part.request_id]
         if part.num_sampled and request.emit_cursor <= request.capture_cursor:
-            held, rows = _emitted(limits, state.generation, held, request, part)
+            held, rows = emitted(limits, state.generation, held, request, part)
             if isinstance(rows, Refusal):
                 return state, rows
             outputs.append((part.request_id, RequestOutput(request.emit_cursor, rows)))
             requests[part.request_id] = request._replace(emit_cursor=request.capture_cursor)
-    return _landed(limits, state, requests, held), tuple(outputs)
+    return landed(limits, state, requests, held), tuple(outputs)
 
 
 def _unacceptable(state: WorkerState, metadata: Metadata) -> Refusal | None:
@@ -200,7 +216,7 @@ def _unacceptable(state: WorkerState, metadata: Metadata) -> Refusal | None:
     return None
 
 
-def _capture(limits: Limits, request: WorkerRequest, part: Part) -> WorkerRequest | Refusal:
+def capture(limits: Limits, request: WorkerRequest, part: Part) -> WorkerRequest | Refusal:
     """Append a part's accepted rows at the capture cursor (WORK-CAPTURE-1 to WORK-CAPTURE-5)."""
     start = part.token_start
     cursor = request.capture_cursor if request.capture_cursor >= 0 else start
@@ -240,9 +256,7 @@ def _unattachable(limits: Limits, request: WorkerRequest, part: Part, cursor: in
     return None
 
 
-def _publish(
-    generation: int, requests: _Requests, order: Iterable[RequestId]
-) -> tuple[tuple[Key, Block], ...]:
+def publish(generation: int, requests: Requests, order: Iterable[RequestId]) -> tuple[tuple[Key, Block], ...]:
     """Take full blocks whose key has arrived out of the requests, as objects to write (WORK-PUBLISH-1).
 
     Args:
@@ -259,7 +273,7 @@ def _publish(
     return tuple(objects)
 
 
-def _emitted(
+def emitted(
     limits: Limits, generation: int, held: StoreState, request: WorkerRequest, part: Part
 ) -> tuple[StoreState, tuple[Row, ...] | Refusal]:
     """The rows from the emit to the capture cursor, from the step or from store and tail (WORK-EMIT-2, WORK-EMIT-3)."""
@@ -281,24 +295,30 @@ def _emitted(
     return held, stored[start % size :] + request.tail[first - tail_start :]
 
 
-def _landed(limits: Limits, state: WorkerState, requests: _Requests, held: StoreState) -> WorkerState:
-    """Take the oldest step out of flight; tear down what ended and has nothing left in flight (WORK-TEAR-1)."""
-    release: list[Key] = []
+def landed(
+    limits: Limits, state: WorkerState, requests: Requests, held: StoreState, release: tuple[Key, ...] = ()
+) -> WorkerState:
+    """Take the oldest step out of flight; tear down what ended and has nothing left in flight (WORK-TEAR-1).
+
+    Args:
+        release: keys that are released before those of requests that are torn down.
+    """
     for request_id in state.in_flight[0]:
         request = requests[request_id]
         requests[request_id] = request = request._replace(num_in_flight=request.num_in_flight - 1)
         if request.finished and not request.num_in_flight:
-            release += _keys_backwards(state.generation, request)
+            release += tuple(keys_backwards(state.generation, request))
             del requests[request_id]
-    released = store.put(held, limits.capacity, (), (), tuple(release))
+    released = store.put(held, limits.capacity, (), (), release)
     assert isinstance(released, StoreState)  # releasing own references needs no room
-    return WorkerState(state.generation, _sorted(requests), state.in_flight[1:], released)
+    return WorkerState(state.generation, in_order(requests), state.in_flight[1:], released)
 
 
-def _keys_backwards(generation: int, request: WorkerRequest) -> list[Key]:
+def keys_backwards(generation: int, request: WorkerRequest) -> list[Key]:
     """A request's keys, last first, so that the blocks of a prefix outlive those behind it."""
     return [(generation, block_hash) for block_hash in reversed(request.keys)]
 
 
-def _sorted(requests: _Requests) -> tuple[tuple[RequestId, WorkerRequest], ...]:
+def in_order(requests: Requests) -> tuple[tuple[RequestId, WorkerRequest], ...]:
+    """Requests as a state has them, sorted by id."""
     return tuple(sorted(requests.items()))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from rich.text import Text
 
 from auxout_spec.deviations import Deviation
-from auxout_spec.profiles import LATEST, PROFILES
+from auxout_spec.profiles import LATEST, named
 
 from . import (
     completion,
@@ -231,7 +231,7 @@ def _trace(args: argparse.Namespace, words: Sequence[str]) -> int:
         raise UserMistake(f"{args.file}: {error}") from None
     profile = args.profile or recorded.profile or LATEST
     check_profile(profile)
-    checked = tracing.check(recorded.exchanges, PROFILES[profile], recorded.limits)
+    checked = tracing.check(recorded.exchanges, named(profile), recorded.limits)
     verdict = Verdict.CONFORM if checked.impossible is None else Verdict.VIOLATION
     if checked.impossible is not None:
         screen.lines(render.impossible_lines(checked.impossible))

@@ -345,6 +345,11 @@ class EngineMachine(RuleBasedStateMachine):
     def end(self, data: st.DataObject) -> None:
         self.apply(End(_one_of(data, self.sessions)))
 
+    @property
+    def worker_refuses(self) -> bool:
+        """Whether there is a worker that refuses a corrupted call, and takes the sound one afterwards."""
+        return self.with_worker and not self.play.config.profile.fails_requests
+
     def tamper_output(self, data: st.DataObject) -> None:
         kind = data.draw(st.sampled_from(OUTPUT_TAMPERS), label="kind")
         name = data.draw(st.sampled_from([e.request_id for e in self.play.state.in_flight[0].entries]))
@@ -441,9 +446,9 @@ POSSIBLE: dict[str, Callable[[EngineMachine], bool]] = {
     "end": lambda self: bool(self.sessions),
     "tamper_output": lambda self: bool(self.play.state.in_flight),
     "tamper_hashes": lambda self: any(request.block_hashes for request in self.requests),
-    "tamper_metadata": lambda self: self.with_worker and bool(self.requests),
-    "tamper_batch": lambda self: self.with_worker and bool(self.captured_whole),
-    "tamper_report": lambda self: self.with_worker and bool(self.play.state.in_flight),
+    "tamper_metadata": lambda self: self.worker_refuses and bool(self.requests),
+    "tamper_batch": lambda self: self.worker_refuses and bool(self.captured_whole),
+    "tamper_report": lambda self: self.worker_refuses and bool(self.play.state.in_flight),
     "close": lambda self: self.with_worker,
     "unpack": lambda self: True,
 }

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.engine.guards import GUARDS
-from auxout_spec.profiles import PROFILES
+from auxout_spec.profiles import PROFILES, is_judged
 
 
 class UserMistake(Exception):
@@ -48,6 +48,6 @@ def check_profile(name: str) -> str:
     Raises:
         UserMistake: there is no such profile.
     """
-    if name not in PROFILES:
+    if not is_judged(name):
         raise UserMistake(f"there is no profile {name!r}; the profiles are {', '.join(PROFILES)}")
     return name

@@ -75,6 +75,8 @@ class RequestOutput:
     token_start: int
     rows: np.ndarray[Any, Any]
     """``(num_rows, num_layers, top_k)``."""
+    error: str | None = None
+    """Why the request failed, of a worker that fails requests."""
 
 
 @dataclass
@@ -176,7 +178,9 @@ class RowCodec:
         if outputs is None:
             return None
         return {
-            request_id: RequestOutput(output.token_start, self.encode(output.rows))
+            request_id: RequestOutput(
+                output.token_start, self.encode(output.rows), "it failed" if output.failed else None
+            )
             for request_id, output in outputs
         }
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from auxout_spec import scenario as scenarios
 from auxout_spec.engine import Impossible
-from auxout_spec.profiles import PROFILES
+from auxout_spec.profiles import named
 from auxout_spec.scenario import Scenario
 
 from . import files, render, runner
@@ -107,7 +107,7 @@ def _shipped_scenarios() -> dict[str, Scenario]:
 def _why_impossible(scenario: Scenario, profile: str) -> str:
     """Which guard of the engine model forbids it; empty if none does."""
     try:
-        scenarios.run(scenario, PROFILES[profile])
+        scenarios.run(scenario, named(profile))
     except Impossible as error:
         return str(error)
     return ""

@@ -12,7 +12,7 @@ from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES, in_profile
 from auxout_spec.deviations import Deviation
 from auxout_spec.engine import Impossible
-from auxout_spec.profiles import PROFILES, Profile
+from auxout_spec.profiles import Profile, named
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Refusal
 
@@ -180,7 +180,7 @@ class Judgement:
         self.target, self.seed, self.stop_first = target, seed, stop_first
         self.suite: Suite = suite
         self._settled, self._progress = settled, progress or (lambda _: None)
-        self._rules = rules or PROFILES[target.profile]
+        self._rules = rules or named(target.profile)
         self._host = host
         self._know(findings)
         self.cases = cases_in(target.profile)
@@ -431,6 +431,8 @@ class Judgement:
                 status = "violated"
             elif clause.id in known:
                 status = "known"
+            elif self.profile.fails_requests and not checks:
+                continue  # what it refuses fails a request here (FAIL-ALONE-1)
             results.append(ClauseResult(clause.id, status, checks, known.get(clause.id, ())))
         return tuple(results)
 

@@ -9,8 +9,8 @@ accepts a forbidden one. ``call`` is the number of a later call of the event.
 
 Of a worker's output, ``outputs`` changes that of a request: null takes it away; ``token_start`` and ``rows`` as
 above; ``row`` changes those fields of every row, by a difference if they are numbers; ``later`` gives rows of a
-later forward pass, ``unknown`` rows nobody made, and ``rejected`` adds those of rejected drafts. ``usage`` changes
-what the worker says that it holds.
+later forward pass, ``unknown`` rows nobody made, ``rejected`` adds those of rejected drafts, and ``failed`` says
+whether the request failed. ``usage`` changes what the worker says that it holds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from auxout_spec.calls import (
     RequestFinished,
     TakeOutput,
 )
-from auxout_spec.profiles import PROFILES
+from auxout_spec.profiles import named
 from auxout_spec.scenario import config_of
 from auxout_spec.values import (
     Hashes,
@@ -62,8 +62,8 @@ class SpecHost:
         """The wrong answer to give to the next call."""
 
     def new(self, profile: str, sizes: Sizes | None = None) -> None:
-        self._profile, self._state = PROFILES[profile], Halves()
-        self._limits = sizes and Limits(sizes.block_size, sizes.capacity)
+        self._profile, self._state = named(profile), Halves()
+        self._limits = sizes and Limits(sizes.block_size, sizes.capacity, self._profile.fails_requests)
         self._views: dict[str, RequestView] = {}
 
     def call(self, call: Call) -> Observation:
@@ -99,7 +99,7 @@ def check(case: Case, profile: str) -> str:
     """What is wrong with the judge, according to one case; empty if nothing is."""
     for wrong in case.wrong:
         host = SpecHost()
-        play = Play.start(host, config_of(case.scenario, PROFILES[profile]))
+        play = Play.start(host, config_of(case.scenario, named(profile)))
         clause = ""
         for number, event in enumerate(case.scenario.events, 1):
             host.wrong = wrong if number == wrong["event"] else None
@@ -164,7 +164,8 @@ def _falsified_outputs(
         if "rejected" in change:
             part = parts[name]
             rows += part.rows[len(part.rows) - part.num_rejected :]
-        yield name, RequestOutput(change.get("token_start", output.token_start), rows)
+        start = change.get("token_start", output.token_start)
+        yield name, RequestOutput(start, rows, change.get("failed", output.failed))
 
 
 def _changed(row: Row, fields: dict[str, Any]) -> Row:

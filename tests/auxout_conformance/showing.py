@@ -5,7 +5,7 @@ from __future__ import annotations
 from auxout_spec.calls import BeginStep
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.deviations import OPTIMIZED
-from auxout_spec.profiles import PROFILES, Profile
+from auxout_spec.profiles import Profile, named
 from auxout_spec.values import Metadata
 
 from .hosts import Host
@@ -82,4 +82,4 @@ def visible(finding: Finding, host: Host) -> bool:
 def judged_profile(target: Target, findings: tuple[Finding, ...]) -> Profile:
     """The profile a target is judged under, with the deviations of its known findings."""
     deviations = frozenset(finding.deviation for finding in findings if finding.deviation is not None)
-    return PROFILES[target.profile]._replace(deviations=deviations)
+    return named(target.profile)._replace(deviations=deviations)

@@ -103,12 +103,11 @@ class WorkerHalf:
             start, rows = getattr(output, "token_start", None), getattr(output, "rows", None)
             if not isinstance(start, int | np.integer) or not isinstance(rows, np.ndarray) or not rows.ndim:
                 return Odd(f"the output of {name} has no whole token_start or no array of rows")
-            if getattr(output, "error", None) is not None:
-                return Odd(f"the output of {name} is the error {output.error!r}")
             if rows.shape[1:] != ROW_SHAPE or rows.dtype != ROW_DTYPE:
                 was = f"rows of {name} are {rows.dtype}{list(rows.shape)}, captured were {ROW_DTYPE}[n, 2, 2]"
                 notes.append(("WORK-EMIT-4", was))
-            outputs.append((name, RequestOutput(int(start), self._rows.decode(rows))))
+            failed = getattr(output, "error", None) is not None
+            outputs.append((name, RequestOutput(int(start), self._rows.decode(rows), failed)))
         return StepOutput(tuple(outputs))
 
     def _check_pickle(self, returned: Any, said: StepOutput, notes: Notes) -> None:

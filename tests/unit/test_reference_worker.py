@@ -465,9 +465,32 @@ def test_the_last_requests_with_blocks_fail_until_the_batch_fits(module: Any) ->
     expect(driver.usage(), (3, 0, 2, 1, 0))
 
 
-def test_what_concerns_the_whole_step_is_refused_all_the_same(lenient: Driver) -> None:
+def test_requests_of_an_old_generation_fail_and_the_others_go_on(lenient: Driver) -> None:
+    lenient.core.begin_step(meta({"A": 0, "B": 0}, generation=1))
+    lenient.core.begin_step(meta({"A": 0, "C": 0}, generation=0))
+    pending = lenient.launch(("A", 0, rows("A0")), ("B", 0, rows("B0")), ("C", 0, rows("C0")))
+    outputs = lenient.land(pending, [1, 1, 1], [0, 0, 0])
+    expect(outputs.pop("B"), (0, "B0"))
+    expect(["WORK-BEGIN-2" in outputs[name] for name in "AC"], [True, True])
+    expect(lenient.core.failures, {"WORK-BEGIN-2": 2})
+
+
+def test_a_step_from_before_a_generation_is_void_and_the_next_is_not(lenient: Driver) -> None:
+    lenient.core.begin_step(meta({"A": 0}))
+    before = lenient.launch(("A", 0, rows("A0")))
     lenient.core.begin_step(meta({"A": 0}, generation=1))
-    pending = lenient.launch(("A", 0, rows("A0")))
-    unchanged(lenient, "WORK-BEGIN-2", None, lenient.core.begin_step, meta())
-    unchanged(lenient, "WORK-BEGIN-3", None, lenient.core.begin_step, meta(generation=2))
-    expect(lenient.land(pending), {"A": (0, "A0")})
+    after = lenient.launch(("A", 0, rows("A1")))
+    failed(lenient, "WORK-BEGIN-3", lenient.land(before))
+    expect(lenient.land(after), {"A": (0, "A1")})
+    expect(lenient.usage(), (1, 0, 0, 0, 1))
+
+
+def test_a_request_that_runs_again_while_it_ends_fails_until_it_ends_again(lenient: Driver) -> None:
+    lenient.core.begin_step(meta({"A": 0}))
+    before = lenient.launch(("A", 0, rows("A0")))
+    lenient.core.begin_step(meta(finished="A"))
+    lenient.core.begin_step(meta({"A": 0}))
+    failed(lenient, "WORK-BEGIN-1", lenient.land(before))
+    expect(lenient.usage(), (1, 0, 0, 0, 0))
+    lenient.core.begin_step(meta(finished="A"))
+    expect(lenient.usage(), (0, 0, 0, 0, 0))

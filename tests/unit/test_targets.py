@@ -178,7 +178,7 @@ def test_an_unknown_profile() -> None:
 def test_no_such_target(name: str) -> None:
     said = mistake(lambda: resolve(name))
     assert said.startswith(
-        f"there is no target {name!r}; a target is one of reference, impl, impl-torch, module:factory, vllm,"
+        f"there is no target {name!r}; a target is one of reference, impl, impl-torch, impl-request, module:factory,"
     )
 
 
@@ -381,7 +381,7 @@ def forget_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def copied(folder: Path) -> Path:
     folder.mkdir()
-    for name in ("connector.py", "errors.py", "profiles.py"):
+    for name in ("connector.py", "engine.py", "errors.py", "profiles.py"):
         (folder / name).write_text((SOURCE / name).read_text())
     return folder
 

@@ -108,7 +108,8 @@ def _require_shown(config: EngineConfig, state: EngineState, event: Event, recor
     """A corruption is for the next event, which must show it to the connector that it is for."""
     kinds = [tampered.kind for tampered in state.tampered]
     # Where the protocol does not look, an implementation may: only a corruption that it refuses can be judged.
-    judged = recorder.refused or not any(kind in HASH_KINDS for kind in kinds) or config.profile.deviations
+    looked = recorder.refused or recorder.halves.scheduler.failed
+    judged = looked or not any(kind in HASH_KINDS for kind in kinds) or config.profile.deviations
     for_worker = any(kind in METADATA_KINDS or kind in REPORT_KINDS for kind in kinds)
     seen = [e for e in recorder.exchanges if isinstance(e.call, WORKER_CALLS) is for_worker]
     shown = bool(judged and seen) and (not for_worker or any(isinstance(e.result, Refusal) for e in seen))

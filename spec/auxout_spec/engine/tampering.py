@@ -37,6 +37,13 @@ def tamper(
         require(
             0 <= event.amount < have, "ENV-TAMPER-1", f"{event.request} has no such block hash {event.amount}"
         )
+    for_worker = event.kind in METADATA_KINDS or event.kind in REPORT_KINDS
+    taken = config.profile.fails_requests and for_worker
+    require(
+        not taken,
+        "ENV-TAMPER-1",
+        f"where requests fail, a worker takes in what is wrong with {event.request}",
+    )
     return state._replace(tampered=(*state.tampered, event))
 
 

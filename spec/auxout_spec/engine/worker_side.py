@@ -114,7 +114,8 @@ def _compared(state: EngineState, outputs: Outputs, right: dict[str, RequestOutp
     """Report rows that are not those behind the request's KV, or not of its own tokens."""
     for request_id, output in outputs:
         wanted, request = right.get(request_id), state.request(request_id)
-        if wanted is None or request is None or output.token_start != wanted.token_start:
+        skipped = output.failed or wanted is None or output.token_start != wanted.token_start
+        if skipped or wanted is None or request is None:
             continue
         for row, due in zip(output.rows, wanted.rows, strict=False):
             if (row.position, row.generation, row.text) != (due.position, due.generation, due.text):

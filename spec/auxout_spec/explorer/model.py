@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..deviations import Deviation
 from ..engine import Add, Chunk, EngineConfig, Reset
-from ..profiles import LATEST, SPECIFIED
+from ..profiles import LATEST, named
 from ..values import RequestId
 from ..worker import Limits
 
@@ -94,9 +94,9 @@ class Model(ModelFields):
     @cached_property
     def config(self) -> EngineConfig:
         """The engine with its worker and store."""
-        limits = Limits(self.block_size, self.capacity)
+        limits = Limits(self.block_size, self.capacity, named(self.profile).fails_requests)
         return EngineConfig(
-            SPECIFIED[self.profile]._replace(deviations=self.deviations),
+            named(self.profile)._replace(deviations=self.deviations),
             self.block_size,
             self.depth,
             self.removed_guards,
@@ -121,7 +121,7 @@ class Model(ModelFields):
     @cached_property
     def separable(self) -> bool:
         """Whether each request can be stepped by itself: none takes room from another."""
-        return not self.bounded and not self.whole
+        return not (self.bounded or self.whole or self.config.profile.fails_requests)
 
 
 class Left(NamedTuple):

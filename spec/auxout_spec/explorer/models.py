@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from ..deviations import Deviation
 from ..engine import Add, Chunk, Reset
+from ..profiles import LATEST, PER_REQUEST
 from .model import Menu, Model
 
+_FAILING = LATEST + PER_REQUEST
 _PLAIN = Reset()
 _WEIGHTS = Reset(weights=True)
 _RUNNING = Reset(running=True, weights=True)
@@ -124,6 +126,15 @@ _MODELS = (
     Model("found-load-failed-rows", "the same", _REFILLED._replace(load_failures=True, max_running=1)),
     Model("found-prompt-cut-0.31", "a prompt cut short of its start", Menu(_PREFILLER[:1]), profile="0.31"),
     Model("found-hit-given-up", "KV found elsewhere is loaded whole or not at all", Menu((Add("A", 3, 0, 1, text="T"), Add("B", 5, 0, 1, text="T")), evictions=1, external=(4,), loads=1), profile="0.33"),
+    # The same where an inconsistent request fails: no engine ends, no row is wrong or out of place.
+    Model("request-session-in-flight", "a turn ends with a step in flight", Menu((Add("A", 3, 0, 3, session=True), Add("B", 3, 0, 2)), chunks=(Chunk("A", 3),), stops=True, aborts=1), profile=_FAILING),
+    Model("request-abort-and-reset", "resets with steps in flight, of aborted and of running requests", Menu(_two(3, 2), aborts=1, resets=(_PLAIN, _RUNNING)), profile=_FAILING),
+    Model("request-rows-evicted", "a hit on resident KV whose rows made room, preempted and resumed", Menu(_EVICTED, max_running=1, preemptions=1), capacity=2, profile=_FAILING),
+    Model("request-start-raised", "a chunk raises the prompt start", Menu((Add("A", 2, 0, 1, session=True), Add("B", 3, 0, 1)), chunks=(Chunk("A", 2, 4, 1), Chunk("A", 2, 0, 1))), depth=1, profile=_FAILING),
+    Model("request-id-again", "an id used again before its event was delivered", Menu((Add("A", 3, 0, 1), Add("B", 3, 0, 2), Add("A", 3, 0, 2)), aborts=1), profile=_FAILING),
+    Model("request-reset-fails", "a reset that preempts, then fails because a session holds KV", Menu(_WAITING, resets=(_RUNNING,)), profile=_FAILING),
+    Model("request-external", "external hits that end anywhere, whose rows are not here", Menu(_two(5, 2), external=(2, 3), loads=2, preemptions=1), profile=_FAILING),
+    Model("request-bounded", "a store that does not fit what runs", Menu(_two(5, 2), preemptions=1, aborts=1), capacity=2, profile=_FAILING),
     # Larger bounds.
     Model("nightly-three", "three requests with everything", _ROUGH._replace(adds=tuple(Add(name, 3, 0, 4) for name in "ABC"), preemptions=2), symmetric=True, nightly=True),
     Model("nightly-drafts", "chunks, drafts and three steps in flight", _ROUGH._replace(adds=_two(5, 3), aborts=0, drafts=1, prefill_chunks=(2,)), depth=3, symmetric=True, nightly=True),

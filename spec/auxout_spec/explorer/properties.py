@@ -81,14 +81,13 @@ def _keys(config: EngineConfig, engine: EngineState) -> Broken | None:
     active = dict(engine.connector.active)
     ended = {request_id for request_id, _ in engine.connector.ended}
     unsaid = Deviation.REPLACED_HASH_UNNOTICED in config.profile.deviations
-    scheduled = {entry.request_id for flying in engine.in_flight for entry in flying.entries}
     for name, kept in engine.worker.requests:
         request = engine.request(name)
         if request is None or name not in active or name in ended or kept.finished:
             continue
         due = not unsaid and is_replaced(view(request), active[name], scheduled=True)
-        if due and name not in scheduled:
-            continue
+        if due and request.num_in_flight_tokens == request.num_stale_output_tokens:
+            continue  # no step of this turn has begun
         if kept.keys != request.block_hashes[: len(kept.keys)]:
             return Broken("WORK-KEYS-1", f"the worker's keys of {name} are not a prefix of its hashes")
     return None

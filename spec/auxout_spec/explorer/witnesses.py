@@ -27,7 +27,7 @@ from ..engine import (
     Reset,
 )
 from ..engine.state import Entry
-from ..values import Metadata, Rows
+from ..values import Metadata, Rows, StepOutput
 from ..worker import WorkerRequest
 
 
@@ -256,6 +256,7 @@ WITNESSES: tuple[Witness, ...] = (
     Witness("drafts launched", Launch, lambda it: bool(it.event.drafts)),
     Witness("resumed after a preemption", Launch, lambda it: any(r.status == "preempted" for r, _ in _launched(it))),
     Witness("hash-only update", Launch, _hash_only),
+    Witness("request failed alone", Land, lambda it: any(output.failed for e in it.exchanges if isinstance(e.result, StepOutput) for _, output in e.result.outputs)),
     Witness("replaced hashes sent again", Launch, lambda it: bool(_metadata(it).replaced_block_hashes)),
     Witness("late key", Launch, _late_key),
     Witness("terminal event in an empty step", Launch, lambda it: not it.event.tokens and bool(_metadata(it).finished_requests)),

@@ -9,15 +9,17 @@ reject with the case's clause, which proves that the clause can fail at all (``a
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
-from auxout_spec.profiles import PROFILES
+from auxout_spec.engine import Impossible
+from auxout_spec.profiles import PER_REQUEST, named
 from auxout_spec.scenario import Scenario
+from auxout_spec.values import Refusal
 
 FORMAT = "cases/1"
 
@@ -50,16 +52,38 @@ def all_cases() -> tuple[Case, ...]:
     return tuple(sorted(found, key=lambda case: (order[case.clause], case.name)))
 
 
+@cache
 def cases_in(profile: str) -> tuple[Case, ...]:
-    """The cases played in one profile."""
-    return tuple(case for case in all_cases() if profile in case.profiles)
+    """The cases played in one profile.
+
+    Its variant has its own, and those of the profile that are possible there. What the profile refuses fails a request
+    instead: such a case is about FAIL-ALONE-1 then.
+    """
+    own = tuple(case for case in all_cases() if profile in case.profiles)
+    plain = profile.removesuffix(PER_REQUEST)
+    if plain == profile:
+        return own
+    return (*own, *(found for case in cases_in(plain) if (found := _without_refusals(case, plain, profile))))
+
+
+def _without_refusals(case: Case, plain: str, variant: str) -> Case | None:
+    """A case of a profile as one of its variant; None if it is impossible there."""
+    try:
+        scenarios.run(case.scenario, named(variant))
+    except Impossible:
+        return None
+    played = scenarios.run(case.scenario, named(plain))
+    refused = any(isinstance(exchange.result, Refusal) for _, exchanges in played for exchange in exchanges)
+    clause = "FAIL-ALONE-1" if refused else case.clause
+    scenario = case.scenario._replace(profile=variant, clause=clause)
+    return replace(case, clause=clause, scenario=scenario, profiles=(variant,))
 
 
 def _case(data: dict[str, Any]) -> Case:
     fields = dict(data)
     story, wrong = fields.pop("story"), fields.pop("wrong", [])
     scenario = scenarios.load(json.dumps({"auxout": scenarios.FORMAT, **fields}))
-    named = (scenario.profile,) if scenario.profile else tuple(PROFILES)
     clause = CLAUSES[scenario.clause]
-    profiles = tuple(profile for profile in named if profile in clause.profiles)
+    wanted = (scenario.profile,) if scenario.profile else clause.profiles
+    profiles = tuple(profile for profile in wanted if profile in clause.profiles)
     return Case(scenario.name, clause.id, story, scenario, profiles, tuple(wrong))

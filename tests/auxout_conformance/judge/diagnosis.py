@@ -28,7 +28,7 @@ from auxout_spec.scheduler import SchedulerState
 from auxout_spec.values import BlockHash, Hashes, Metadata, Refusal, RequestView, Result, Rows
 
 from ..observation import Odd, Raised
-from . import worker_diagnosis
+from . import failing, worker_diagnosis
 from .ledger import Ledger
 
 NOT_ABOUT_ONE_CALL = frozenset(
@@ -47,6 +47,10 @@ def broken_clause(
 ) -> str:
     """The id of the clause that ``actual`` breaks, ``right`` being the spec's answer."""
     before = halves.scheduler
+    if profile.fails_requests and (
+        clause := failing.broken_clause(profile, ledger, halves, call, right, actual)
+    ):
+        return clause
     if isinstance(call, BeginStep | PrepareOutput | ProcessOutput | Close):
         return worker_diagnosis.broken_clause(ledger, halves, call, right, actual)
     if isinstance(right, Refusal):

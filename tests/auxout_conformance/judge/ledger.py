@@ -19,7 +19,13 @@ from auxout_spec.calls import (
     TakeOutput,
 )
 from auxout_spec.scheduler import SchedulerState
-from auxout_spec.values import Metadata, Refusal, RequestView, Result, Row
+from auxout_spec.values import Metadata, Refusal, RequestView, Result, Row, StepOutput
+
+
+def failed_in(state: Halves) -> set[str]:
+    """The requests that have failed and not ended, where requests do."""
+    return {*state.scheduler.failed, *(name for name, kept in state.worker.requests if kept.failed)}
+
 
 ATOMICITY_OF: dict[type, str] = {
     BuildConnectorMeta: "SCHED-REFUSE-3",
@@ -60,12 +66,17 @@ class Ledger:
     """Tokens per hash block, where there is a worker."""
     reattached: set[str] = field(default_factory=set)
     """Requests that had a step which started beyond what was accepted."""
+    failed: set[str] = field(default_factory=set)
+    """Ids that ever failed, where requests do."""
     replaced: bool = False
     """Whether a request's hashes were replaced after they were sent."""
     resets_since_metadata: int = 0
 
     def record(self, call: Call, before: Halves, right: Result) -> None:
         """Add one exchange."""
+        self.failed |= failed_in(before)
+        if isinstance(right, StepOutput):
+            self.failed |= {name for name, output in right.outputs if output.failed}
         if isinstance(right, Refusal):
             self._record_refusal(ATOMICITY_OF.get(type(call), ""))
         elif isinstance(call, BuildConnectorMeta) and isinstance(right, Metadata):

@@ -34,7 +34,7 @@ from ..observation import Observation, Odd, Raised
 from ..targets.adapter import Offer
 from ..targets.drivers import Sizes
 from . import diagnosis, worker_diagnosis
-from .ledger import ATOMICITY, ATOMICITY_OF, Ledger
+from .ledger import ATOMICITY, ATOMICITY_OF, Ledger, failed_in
 from .render import describe_call, describe_outcome, describe_usage
 
 EMPTY_STEP = "SCHED-META-3"
@@ -223,6 +223,8 @@ class Play:
         found = worker_diagnosis.broken_usage(self.ledger, limits, after.worker, seen.usage)
         if not found:
             return None
+        if self.config.profile.fails_requests and (self.ledger.failed or failed_in(after)):
+            found = "FAIL-FREE-1"
         found = lasting or found
         should = worker_diagnosis.right_usage(after.worker)
         return Failure(

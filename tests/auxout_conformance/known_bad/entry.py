@@ -8,9 +8,9 @@ from .edits import Edit
 
 CONNECTOR = "AuxOutputSchedulerConnector"
 INIT = f"{CONNECTOR}.__init__"
-BUILD = f"{CONNECTOR}.build_connector_meta"
-TAKE = f"{CONNECTOR}.take_output"
-FINISH = f"{CONNECTOR}.request_finished"
+BUILD = f"{CONNECTOR}._build"
+TAKE = f"{CONNECTOR}._take"
+FINISH = f"{CONNECTOR}._finish"
 RESET = f"{CONNECTOR}.reset"
 EMIT_START = f"{CONNECTOR}._emit_start"
 METADATA = f"{CONNECTOR}._metadata"

@@ -158,8 +158,8 @@ STEP_FAULTS = (
         "The parts of a batch are handed to its requests in the opposite order.",
         Replace(
             _PREPARE,
-            "PendingStep(tuple(request_ids), starts, parts, unknown)",
-            "PendingStep(tuple(request_ids), starts, parts[::-1], unknown)",
+            "PendingStep(tuple(request_ids), starts, parts, unknown, state.generation)",
+            "PendingStep(tuple(request_ids), starts, parts[::-1], unknown, state.generation)",
         ),
     ),
     _worker(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from auxout_spec.clauses import SCHEDULER, WORKER
-from auxout_spec.profiles import LATEST
+from auxout_spec.clauses import EITHER, SCHEDULER, WORKER
+from auxout_spec.profiles import LATEST, PER_REQUEST
 
-from .drivers import MakeDriver, connector_maker, core_maker
+from .drivers import MakeDriver, connector_maker, core_maker, errors_of
+from .drivers import signature as _signature
 
 SCHEDULER_NAMES = ("AuxOutputSchedulerConnector", "PackedBlockHashes")
 CORE, CONNECTOR = "WorkerCore", "AuxOutputWorkerConnector"
@@ -34,12 +34,14 @@ class Offer(NamedTuple):
 
     def has(self, component: str) -> bool:
         """Whether a component's clauses can be judged."""
+        if component in EITHER:
+            return True
         return self.worker if component in WORKER else self.scheduler
 
     @property
     def components(self) -> tuple[str, ...]:
         """The components whose clauses can be judged."""
-        return tuple(component for component in (*SCHEDULER, *WORKER) if self.has(component))
+        return tuple(component for component in (*SCHEDULER, *WORKER, *EITHER) if self.has(component))
 
 
 class Adapter(NamedTuple):
@@ -112,22 +114,23 @@ def _worker_of(namespace: Any) -> MakeDriver | None:
 
 
 def _with_profile(factory: Callable[..., Any], name: str) -> Callable[[str], Any]:
-    """Pass ``profile=`` to a factory that takes it; the empty profile asks for the factory's default, if it has one."""
-    try:
-        parameter = inspect.signature(factory).parameters.get("profile")
-    except (TypeError, ValueError):
-        parameter = None
+    """Pass ``profile=`` to a factory that takes it; the empty profile asks for the factory's default, if it has one.
+
+    A variant in which requests fail asks for ``errors="request"``.
+    """
+    parameters = _signature(factory)
+    parameter = parameters.get("profile")
     usual = LATEST if parameter is not None and parameter.default is parameter.empty else ""
 
     def build(profile: str) -> Any:
-        chosen = profile or usual
-        return factory(profile=chosen) if parameter is not None and chosen else factory()
+        chosen = profile.removesuffix(PER_REQUEST) or usual
+        more = errors_of(profile, factory, name)
+        if parameter is not None and chosen:
+            more = {**more, "profile": chosen}
+        return factory(**more)
 
     return build
 
 
 def _parameters(factory: Any) -> set[str]:
-    try:
-        return set(inspect.signature(factory).parameters)
-    except (TypeError, ValueError):
-        return set()
+    return set(_signature(factory))

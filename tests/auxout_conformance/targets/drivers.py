@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from auxout_spec.profiles import PER_REQUEST
+
 from ..objects import NUM_EXPERTS, ROW_DTYPE, ROW_SHAPE, later_rows
 from ..observation import Usage
 
@@ -64,6 +66,27 @@ MakeDriver = Callable[[str, Sizes], Driver]
 """Profile name and sizes -> a fresh worker."""
 
 
+def signature(factory: Any) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a factory, as far as they can be told."""
+    try:
+        return inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def errors_of(profile: str, factory: Any, name: str) -> dict[str, Any]:
+    """What a profile's variant, in which requests fail, asks of a factory.
+
+    Raises:
+        TypeError: the factory does not take it.
+    """
+    if not profile.endswith(PER_REQUEST):
+        return {}
+    if "errors" not in signature(factory):
+        raise TypeError(f"{name} takes no errors= argument, so it is not judged under {profile}")
+    return {"errors": "request"}
+
+
 class CoreDriver:
     """Drives a ``WorkerCore``: numpy in, numpy out."""
 
@@ -102,7 +125,9 @@ def core_maker(factory: Callable[..., Any]) -> MakeDriver:
     takes_profile = "profile" in inspect.signature(factory).parameters
 
     def make(profile: str, sizes: Sizes) -> Driver:
-        more = {"profile": profile} if takes_profile and profile else {}
+        more: dict[str, Any] = errors_of(profile, factory, "the worker")
+        if takes_profile and profile:
+            more["profile"] = profile.removesuffix(PER_REQUEST)
         core = factory(
             block_size=sizes.block_size,
             shape_per_token=ROW_SHAPE,
@@ -120,7 +145,7 @@ def core_maker(factory: Callable[..., Any]) -> MakeDriver:
 class ConnectorDriver:
     """Drives an ``AuxOutputWorkerConnector`` on the CPU, through a model that is nothing but its routers."""
 
-    def __init__(self, factory: Callable[..., Any], sizes: Sizes) -> None:
+    def __init__(self, factory: Callable[..., Any], sizes: Sizes, more: Mapping[str, Any]) -> None:
         import torch
 
         self._torch = torch
@@ -129,6 +154,7 @@ class ConnectorDriver:
             vllm_config=_config(sizes),
             model=self._model,
             kv_cache_config=SimpleNamespace(num_blocks=sizes.capacity),
+            **more,
         )
 
     def begin_step(self, metadata: Any) -> None:
@@ -177,7 +203,9 @@ class ConnectorDriver:
 
 def connector_maker(factory: Callable[..., Any]) -> MakeDriver:
     """Workers of a class with vLLM's constructor."""
-    return lambda profile, sizes: ConnectorDriver(factory, sizes)
+    return lambda profile, sizes: ConnectorDriver(
+        factory, sizes, errors_of(profile, factory, "the worker connector")
+    )
 
 
 def released_usage(connector: Any) -> Usage | None:

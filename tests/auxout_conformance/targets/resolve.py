@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from auxout_spec.clauses import CLAUSES
-from auxout_spec.profiles import LATEST, PROFILES
+from auxout_spec.profiles import LATEST, PER_REQUEST, PROFILES, is_judged
 
 from . import revisions, wheels
 from .adapter import TargetError
@@ -21,6 +21,7 @@ BUILT_IN = {
     "reference": "auxout_reference.connector,auxout_reference.worker",
     "impl": "auxout.connector,auxout.core",
 }
+PER_REQUEST_TARGET = "impl-request"
 TORCH = "auxout.connector,auxout.worker"
 ENTRY_POINTS = "auxout.targets"
 FORMS = (
@@ -95,11 +96,15 @@ def resolve(name: str, profile: str | None = None) -> Target:
     Raises:
         TargetError: there is no such target, or its profile cannot be told.
     """
-    if profile is not None and profile not in PROFILES:
+    if profile is not None and not is_judged(profile):
         raise TargetError(f"unknown profile {profile}; the profiles are {', '.join(PROFILES)}")
     if name == "impl-torch":
         # Its own process: the stand-ins for vLLM are not for this one.
         return Target(name, LoadSpec("vllm-module", TORCH), profile or LATEST)
+    if name == PER_REQUEST_TARGET:
+        # Its own process: it logs each request that fails.
+        chosen = (profile or LATEST).removesuffix(PER_REQUEST) + PER_REQUEST
+        return Target(name, LoadSpec("module", BUILT_IN["impl"]), chosen)
     if name in BUILT_IN:
         return Target(name, LoadSpec("module", BUILT_IN[name]), profile or LATEST, foreign=False)
     if name.startswith("known-bad:"):
@@ -118,7 +123,7 @@ def resolve(name: str, profile: str | None = None) -> Target:
         return Target(name, LoadSpec("factory", where), profile or LATEST)
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", name):
         return Target(name, LoadSpec("factory", name), profile or LATEST)
-    forms = ", ".join([*BUILT_IN, "impl-torch", *(form for form, _ in FORMS)])
+    forms = ", ".join([*BUILT_IN, "impl-torch", PER_REQUEST_TARGET, *(form for form, _ in FORMS)])
     raise TargetError(f"there is no target {name!r}; a target is one of {forms}")
 
 
@@ -152,6 +157,7 @@ def list_targets() -> tuple[Listed, ...]:
         Listed("reference", "our readable reference"),
         Listed("impl", "our fast drop-in, its worker without torch"),
         Listed("impl-torch", "our fast drop-in with its torch worker"),
+        Listed(PER_REQUEST_TARGET, "our fast drop-in, in which an inconsistent request fails alone"),
     )
     registered = tuple(Listed(name, f"registered as {ep.value}") for name, ep in _entry_points().items())
     cached = tuple(Listed(f"vllm=={v}", "fetched already") for v in wheels.cached_versions())

@@ -13,7 +13,7 @@ from auxout_spec.clauses import CLAUSES
 from auxout_spec.deviations import Deviation
 from auxout_spec.engine import EngineConfig, EngineState, Event, Impossible, initial, step
 from auxout_spec.explorer.model import UNBOUNDED
-from auxout_spec.profiles import LATEST, PROFILES
+from auxout_spec.profiles import LATEST, named
 from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.values import BlockHash
 from auxout_spec.worker import Limits
@@ -67,7 +67,7 @@ def of_violation(violation: Violation, deviations: frozenset[Deviation] = frozen
         deviations: those of the release that was judged with its known findings.
     """
     scenario = violation.scenario
-    profile = PROFILES[scenario.profile or LATEST]._replace(deviations=deviations)
+    profile = named(scenario.profile or LATEST)._replace(deviations=deviations)
     sentence = CLAUSES[violation.clause].sentence if violation.clause in CLAUSES else ""
     wrong = Wrong(violation.clause, sentence, violation.call, violation.expected, violation.actual)
     return build(scenario.events[: violation.event], config_of(scenario, profile), wrong)
@@ -75,7 +75,7 @@ def of_violation(violation: Violation, deviations: frozenset[Deviation] = frozen
 
 def of_scenario(scenario: Scenario, profile: str) -> Timeline:
     """The timeline of a scenario as it should go."""
-    return build(scenario.events, config_of(scenario, PROFILES[profile]))
+    return build(scenario.events, config_of(scenario, named(profile)))
 
 
 class _Beside:
@@ -83,7 +83,9 @@ class _Beside:
 
     def __init__(self, config: EngineConfig) -> None:
         self._own = config.limits is None
-        self._config = config._replace(limits=config.limits or Limits(config.block_size, UNBOUNDED))
+        self._config = config._replace(
+            limits=config.limits or Limits(config.block_size, UNBOUNDED, config.profile.fails_requests)
+        )
         self._state = initial()
         self.refused_at = 0
         """The event at which the worker beside refused; 0: none."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from auxout_spec import trace
 from auxout_spec.calls import BuildConnectorMeta, Call, Exchange, Halves
 from auxout_spec.clauses import CLAUSES
-from auxout_spec.profiles import PROFILES, Profile
+from auxout_spec.profiles import Profile, named
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Metadata, RequestView
 
@@ -172,7 +172,7 @@ class _Comparing:
             if not self._search():
                 break
         changes = self._changes
-        moved = self._rules != PROFILES[self._rules.name]
+        moved = self._rules != named(self._rules.name)
         if moved or self._violations or self._judged.violations:
             # What has moved or is broken makes wrong answers other wrong answers too.
             changes = [change for change in changes if BOTH not in change.what]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from auxout_spec.profiles import PROFILES
+from auxout_spec.profiles import named
 
 from ..hosts import Crashed, DoesNotLoad, Host, Hung, TargetBroken, open_host
 from ..known import findings_of, findings_under
@@ -100,7 +100,7 @@ class _Verifying:
 
     def __init__(self, patch: str, base: Base, changed: Target, progress: OnProgress) -> None:
         self.base, self.target, self._progress = base, changed, progress
-        self.rules = PROFILES[base.target.profile]
+        self.rules = named(base.target.profile)
         self.done = Verification(
             patch, base.report, None, Result.CLEAN, base.target.name, base.target.profile, notes=changed.notes
         )

@@ -1,0 +1,51 @@
+"""Packing the hashes of a request, or refusing to (SCHED-HASH-8, -10)."""
+
+from __future__ import annotations
+
+from operator import countOf
+from typing import TYPE_CHECKING
+
+from .errors import ProtocolViolation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._wire import HashColumns
+
+NUM_EXACT = 64
+"""New hashes of one request up to which each one's length is checked, beyond it their sum (SCHED-HASH-10)."""
+
+
+def pack_unsent(
+    request_id: str, block_hashes: Sequence[bytes], num_sent: int, last: bytes, shrunk: str = "SCHED-HASH-8"
+) -> tuple[bytes, int]:
+    """The hashes that the worker lacks, at least one, joined, and the size of one. O(their number)."""
+    unsent = len(block_hashes) - num_sent  # _kernel.num_unsent
+    if unsent < 0:
+        problem = f"has hashes [0, {len(block_hashes)}), but [0, {num_sent}) were sent"
+        raise ProtocolViolation(shrunk, request_id, problem)
+    size = len(last) or len(block_hashes[0])
+    new = block_hashes[num_sent:] if num_sent else block_hashes
+    data = b"".join(new) if unsent > 1 else block_hashes[-1]
+    uneven = 1 < unsent <= NUM_EXACT and countOf(map(len, new), size) != unsent
+    if size and len(data) == unsent * size and not uneven:
+        return data, size
+    problem = f"hashes [{num_sent}, {num_sent + unsent}) are not all of one length above 0"
+    raise ProtocolViolation("SCHED-HASH-10", request_id, problem)
+
+
+def pack_replaced(
+    columns: HashColumns, request_id: str, block_hashes: Sequence[bytes], num_sent: int
+) -> tuple[bytes, int]:
+    """Add a whole list, joined, to those that are sent again; its unsent part, joined, and the size of one."""
+    data, size = packed = pack_unsent(request_id, block_hashes, 0, b"")
+    append(columns, request_id, packed)
+    return data[num_sent * size :], size
+
+
+def append(columns: HashColumns, request_id: str, packed: tuple[bytes, int]) -> None:
+    """Add one request's joined hashes to columns."""
+    names, data, sizes = columns
+    names.append(request_id)
+    data.append(packed[0])
+    sizes.append(packed[1])
