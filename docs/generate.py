@@ -39,6 +39,7 @@ _COMPONENTS = {
     "ROW": "What the engine gets in the end",
     "HIT": "What the engine takes up from elsewhere",
     "CHAN": "The way between the two halves",
+    "CLIENT": "What a client does with the rows",
 }
 _TYPES = {int: "number", str: "text", bool: "true or false", dict: "request → number"}
 

@@ -3,7 +3,8 @@
 Refusals, cases, known findings, known-bad targets, failure messages and docs cite these ids. Ids are never
 reused. Their first part is the component: SCHED is the scheduler connector, WIRE what travels to the worker, WORK
 the worker connector, STORE its store, ROW what the engine gets in the end, HIT what it takes up from elsewhere, CHAN
-the way between the two, FAIL what holds instead of refusals where an inconsistent request fails alone.
+the way between the two, FAIL what holds instead of refusals where an inconsistent request fails alone, CLIENT what is
+done with rows after the engine returned them.
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ class Clause(NamedTuple):
 
     @property
     def component(self) -> str:
-        """``SCHED``, ``WIRE``, ``WORK``, ``STORE``, ``ROW``, ``FAIL``, ``HIT`` or ``CHAN``."""
+        """``SCHED``, ``WIRE``, ``WORK``, ``STORE``, ``ROW``, ``FAIL``, ``HIT``, ``CHAN`` or ``CLIENT``."""
         return self.id.split("-")[0]
 
 
 _PAGE = "vLLM 0.31.0 API page, connector"
 _ENGINE = "vLLM 0.31.0 v1/core/sched/scheduler.py"
 _WORKER = "vLLM 0.31.0 worker connector"
+_LAST = "the last token is sampled and never forwarded"
+_SILENT = "a row is never lost or made up in silence"
+_OWN = "a token is trained with the row of its own prefix"
+_REPLAY = "a router that replays them takes each id once"
 
 # One row per line: these are read as a table.
 # fmt: off
@@ -166,6 +171,52 @@ _CLAUSES = (
     # What a trace of both halves shows of the way between them.
     Clause("CHAN-META-1", "MUST", "The worker begins its steps with the metadata that the scheduler connector built, each once and in order.", f"{_ENGINE} schedule, executor message queue"),
     Clause("CHAN-OUT-1", "MUST", "The output taken for a request is what the worker returned for it in the step processed last.", f"{_ENGINE} update_from_output"),
+    # What a client reads from an engine's answer.
+    Clause("CLIENT-DECODE-1", "MUST", "A call of n tokens whose rows start at s has exactly n - 1 - s rows; another number is refused.", _LAST),
+    Clause("CLIENT-DECODE-2", "MUST", "A start that is negative, beyond the last token, or other than the one the payload names is refused.", _SILENT),
+    Clause("CLIENT-DECODE-3", "MUST", "Rows of other layers or slots than the model's are refused, and so is a flat buffer that is no whole number of rows.", _SILENT),
+    Clause("CLIENT-DECODE-4", "MUST", "A value that is no whole number of the rows' dtype is refused, neither wrapped nor rounded; -1 is none.", _SILENT),
+    Clause("CLIENT-DECODE-5", "MUST", "The dtype of rows follows from the number of experts alone: uint8 up to 256, else uint16.", "vLLM 0.31.0 routed experts; samples of one batch agree"),
+    Clause("CLIENT-DECODE-6", "MUST", "Where rows are due, no payload is refused.", _SILENT),
+    Clause("CLIENT-DECODE-7", "MUST", "A payload that is malformed, or whose size is not the one it names, is refused; nothing in it is executed.", "a payload comes from the network"),
+    Clause("CLIENT-IDS-1", "MUST", "Checked rows with an id that is none of the model's experts are refused.", _REPLAY),
+    Clause("CLIENT-IDS-2", "MUST", "Checked rows that name an expert twice in one layer are refused.", _REPLAY),
+    Clause("CLIENT-IDS-3", "MUST", "Checked rows with an id other than zero in a layer without a router are refused.", _REPLAY),
+    Clause("CLIENT-IDS-4", "MUST", "Checked rows in which a layer with a router and several slots is zero throughout are refused.", "its router was not captured"),
+    # Joining the calls of a conversation.
+    Clause("CLIENT-MERGE-1", "MUST", "A call whose prompt does not begin with the tokens so far is refused.", _OWN),
+    Clause("CLIENT-MERGE-2", "MUST", "Rows that begin behind the first position that has none, after rows that are known, are refused.", _SILENT),
+    Clause("CLIENT-MERGE-3", "MUST", "Rows that do not end with the token before a call's last are refused.", _LAST),
+    Clause("CLIENT-MERGE-4", "MUST", "Where the first is kept, a position keeps the row that it was sampled with, whatever later calls return.", "partial rollouts under old weights"),
+    Clause("CLIENT-MERGE-5", "MUST", "Where the last is kept, a position has the row of the latest call that returned one.", "a prefix that is computed again"),
+    Clause("CLIENT-MERGE-6", "MUST", "Where both must be equal, rows of a known position that differ are refused.", _SILENT),
+    Clause("CLIENT-MERGE-7", "MUST", "The row of a call's last token is filled from a later call that returns it; until then it is not known.", _LAST),
+    Clause("CLIENT-MERGE-8", "MUST", "A call without rows is refused when it sampled tokens; without any, its prompt is known and its rows are not.", "an abort before the first forward pass"),
+    Clause("CLIENT-MERGE-9", "MUST", "A call that is refused leaves the conversation as it was.", "rejection is atomic"),
+    Clause("CLIENT-CUT-1", "MUST", "A cut keeps the tokens before it with their rows, and nothing else.", "stop strings and length limits"),
+    Clause("CLIENT-CUT-2", "MUST", "A cut beyond the tokens is refused.", _SILENT),
+    Clause("CLIENT-CUT-3", "MUST", "Calls on a branch change nothing of the conversation that it left, nor the other way round.", "turns form a tree"),
+    Clause("CLIENT-SPLICE-1", "MUST", "Parts of one call between which a position is missing are refused.", "prefill and decode on two engines"),
+    Clause("CLIENT-SPLICE-2", "MUST", "Parts that differ where they overlap are refused.", "prefill and decode on two engines"),
+    Clause("CLIENT-SPLICE-3", "MUST", "Spliced rows are those of both parts, each position once.", "prefill and decode on two engines"),
+    Clause("CLIENT-VERSION-1", "MUST", "Spans of weight versions that do not cover a call's output, each token once, are refused.", "vLLM 0.33.0 return_weight_versions"),
+    Clause("CLIENT-VERSION-2", "MUST", "A row's version is that of the token sampled from its forward pass; a prompt's rows have the first one's.", "vLLM 0.33.0 return_weight_versions"),
+    # Rows as tensors.
+    Clause("CLIENT-ARRAY-1", "MUST", "The row of a position stands in its place, and the mask is true where a row is known and nowhere else.", _OWN),
+    Clause("CLIENT-ARRAY-2", "MUST", "An array shorter than the tokens is refused.", _SILENT),
+    Clause("CLIENT-ARRAY-3", "MUST", "Where missing rows are refused, one before the last token is.", _SILENT),
+    Clause("CLIENT-ARRAY-4", "MUST", "In place of a missing row stands what was asked for: zeros, the ids from 0 on in layers with a router, or -1 in a signed dtype.", "Megatron RouterReplay needs valid, distinct ids"),
+    Clause("CLIENT-PAD-1", "MUST", "Padding stands on the side that was asked for, and is masked.", _OWN),
+    Clause("CLIENT-PAD-2", "MUST", "A length below the longest sample is refused.", _SILENT),
+    Clause("CLIENT-PACK-1", "MUST", "Packed samples follow one another, each from its offset on, a multiple of the alignment.", _OWN),
+    Clause("CLIENT-PACK-2", "MUST", "Samples of different schemas are refused.", _SILENT),
+    Clause("CLIENT-PACK-3", "MUST", "A dtype that cannot hold every expert's id is refused, also where the ids at hand would fit.", "what depends on values fails late"),
+    Clause("CLIENT-SHARD-1", "MUST", "A contiguous shard is the rank's equal part of the places, the mask with it.", "context and sequence parallelism"),
+    Clause("CLIENT-SHARD-2", "MUST", "A zigzag shard is the rank's part from the front, then its part from the back.", "context parallelism under a causal mask"),
+    Clause("CLIENT-SHARD-3", "MUST", "Places that do not divide evenly are refused.", _SILENT),
+    Clause("CLIENT-LAYERS-1", "MUST", "Rows of the layers with a router are those layers only, in order.", "Megatron RouterReplay, in order of the routers"),
+    Clause("CLIENT-LAYERS-2", "MUST", "Rows of a stage are those of its layers with a router.", "pipeline parallelism, virtual stages too"),
+    Clause("CLIENT-LAYERS-3", "MUST", "Layers that the model lacks, or not in its order, are refused.", _SILENT),
 )
 # fmt: on
 
@@ -185,6 +236,8 @@ WORKER = ("WORK", "STORE", "ROW")
 """The components that a worker connector answers for."""
 EITHER = ("FAIL",)
 """The components that both answer for."""
+CLIENT = ("CLIENT",)
+"""The component that a trainer's client answers for."""
 
 
 def holds_in(clause: Clause, profile: str) -> bool:
