@@ -13,6 +13,7 @@ from auxout_spec.deviations import Deviation
 from auxout_spec.profiles import LATEST, named
 
 from . import (
+    client,
     completion,
     covering,
     expect,
@@ -267,6 +268,18 @@ def _report(args: argparse.Namespace, words: Sequence[str]) -> int:
     return 0
 
 
+def _client_check(args: argparse.Namespace, words: Sequence[str]) -> int:
+    if ":" not in args.function:
+        raise UserMistake(f"{args.function!r} is no function; the form is module:function")
+    screen = Screen()
+    checked = client.check(args.function, client.named(args.case) if args.case else None)
+    screen.lines(client.lines(checked))
+    if args.table:
+        screen.lines([*client.table(checked), ""])
+    screen.line(client.summary(checked), STYLES[checked.verdict])
+    return checked.verdict.exit_code
+
+
 _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
     "smoke": _smoke,
     "completion": _completion,
@@ -280,6 +293,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
     "targets": _targets,
     "init": _init,
     "verify": _verify,
+    "client-check": _client_check,
 }
 
 

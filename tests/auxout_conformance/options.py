@@ -164,6 +164,23 @@ examples
   auxout clauses SCHED-TERM-2      one clause: what it says, where it comes from, its cases
   auxout clauses ENV               what the engine model holds an engine to (level engine)"""
 
+_CLIENT_CHECK = """\
+FUNCTION turns a conversation (calls with tokens and rows) into the array that a trainer gets: a dictionary in, one with
+rows, mask and dtype out. It raises to refuse, and NotImplementedError where it does not offer what is asked. The cases
+and their schema are JSON files, in auxout_conformance/client.
+
+examples
+  auxout client-check my_trainer.rows:merge
+  auxout client-check my_trainer.rows:merge --case gap-of-one-row
+  auxout client-check auxout.client.conversation:play --table
+
+exit codes
+  0  every case that the function offers is right
+  1  one is not
+  2  the command line is not usable
+  3  the function does not load, crashed or hung
+  4  it offers none of the cases"""
+
 _TARGETS = """\
 example
   auxout targets"""
@@ -215,6 +232,10 @@ def build_parser() -> Parser:
     clauses.add_argument("id", nargs="?", metavar="ID", help="a clause, or the first words of a group")
     _add_profile(clauses, "only the clauses of this protocol version")
     _add(commands, "targets", "show what can be judged here", _TARGETS)
+    client = _add(commands, "client-check", "judge how a trainer joins and lays out rows", _CLIENT_CHECK)
+    client.add_argument("function", metavar="FUNCTION", help="module:function")
+    client.add_argument("--case", action="append", metavar="NAME", help="only this case; may be repeated")
+    client.add_argument("--table", action="store_true", help="also list every case")
     init = _add(commands, "init", "start adapters, a test and a CI file of your own", _INIT)
     init.add_argument("dir", metavar="DIR", help="where to write; created if it is not there")
     completion = _add(commands, "completion", "print a script that completes the command line", _COMPLETION)

@@ -8,6 +8,7 @@ from auxout_spec.clauses import CLAUSES, Clause
 from auxout_spec.engine.guards import GUARDS, Guard
 from auxout_spec.profiles import PROFILES
 
+from . import client
 from .cases import all_cases
 from .known import all_findings
 from .mistakes import UserMistake, check_rule
@@ -48,7 +49,8 @@ def lines(rule: Clause | Guard) -> list[str]:
     found = [f"{rule.id}  {rule.sentence}", *field("level", level(rule))]
     if isinstance(rule, Guard):
         return [*found, *field("source", rule.source), *field("about", "what an engine never does")]
-    cases = [(case.name, case.story) for case in all_cases() if case.clause == rule.id]
+    every = [*all_cases(), *client.all_cases()]
+    cases = [(case.name, case.story) for case in every if case.clause == rule.id]
     findings = [each for each in all_findings() if each.clause == rule.id]
     known = [(each.id, f"vllm {each.release}: {each.sentence}") for each in findings]
     found += field("profiles", ", ".join(rule.profiles))
