@@ -1,8 +1,10 @@
-"""Packing the hashes of a request, or refusing to (SCHED-HASH-8, -10)."""
+"""Packing the hashes of a request, or refusing to (SCHED-HASH-8, -10).
+
+Their lengths are checked by the sum: looking at each one costs more than joining them.
+"""
 
 from __future__ import annotations
 
-from operator import countOf
 from typing import TYPE_CHECKING
 
 from .errors import ProtocolViolation
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
 
     from ._wire import HashColumns
 
-NUM_EXACT = 64
-"""New hashes of one request up to which each one's length is checked, beyond it their sum (SCHED-HASH-10)."""
+    Replaced = dict[str, tuple[bytes, int]]
+    """Request -> its whole hash list, joined, and the size of one hash."""
 
 
 def pack_unsent(
@@ -27,20 +29,26 @@ def pack_unsent(
     size = len(last) or len(block_hashes[0])
     new = block_hashes[num_sent:] if num_sent else block_hashes
     data = b"".join(new) if unsent > 1 else block_hashes[-1]
-    uneven = 1 < unsent <= NUM_EXACT and countOf(map(len, new), size) != unsent
-    if size and len(data) == unsent * size and not uneven:
+    if size and len(data) == unsent * size:
         return data, size
     problem = f"hashes [{num_sent}, {num_sent + unsent}) are not all of one length above 0"
     raise ProtocolViolation("SCHED-HASH-10", request_id, problem)
 
 
 def pack_replaced(
-    columns: HashColumns, request_id: str, block_hashes: Sequence[bytes], num_sent: int
+    replaced: Replaced, request_id: str, block_hashes: Sequence[bytes], num_sent: int
 ) -> tuple[bytes, int]:
-    """Add a whole list, joined, to those that are sent again; its unsent part, joined, and the size of one."""
-    data, size = packed = pack_unsent(request_id, block_hashes, 0, b"")
-    append(columns, request_id, packed)
+    """Add a whole list to those that are sent again; its unsent part, joined, and the size of one."""
+    data, size = replaced[request_id] = pack_unsent(request_id, block_hashes, 0, b"")
     return data[num_sent * size :], size
+
+
+def columns_of(replaced: Replaced) -> HashColumns:
+    """The lists that are sent again, in columns."""
+    columns: HashColumns = [], [], []
+    for request_id, packed in replaced.items():
+        append(columns, request_id, packed)
+    return columns
 
 
 def append(columns: HashColumns, request_id: str, packed: tuple[bytes, int]) -> None:

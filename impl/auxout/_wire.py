@@ -243,8 +243,12 @@ class NewHashes(_Columns[PackedBlockHashes]):
         return self._packed
 
 
-def _no_hashes() -> dict[str, PackedBlockHashes]:
-    return {}
+NO_HASHES = NewHashes((), (), (), ((), (), 0))
+"""Of no request."""
+
+
+def _no_hashes() -> Mapping[str, PackedBlockHashes]:
+    return NO_HASHES
 
 
 @dataclass

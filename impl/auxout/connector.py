@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from ._emit import EMIT_STARTS, require_sampling
 from ._engine import AsSent
-from ._hashes import NUM_EXACT, append, pack_replaced, pack_unsent
+from ._hashes import append, columns_of, pack_replaced, pack_unsent
 from ._outputs import RowSharing, StepOutputs, owned
 from ._profiles import LATEST
 from ._wire import (
+    NO_HASHES,
     AuxOutputConnectorMetadata,
     AuxRequestOutput,
     EmitStarts,
@@ -40,8 +41,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ._engine import Request, SchedulerOutput
+    from ._hashes import Replaced
+    from ._outputs import Parts
     from ._wire import HashColumns
     from .errors import Errors
+
+    Progress = list[tuple[int, str, tuple[int, bytes]]]
+    """Places among the active requests, their ids, and how much of their hashes is sent."""
 
 __all__ = [
     "AuxOutputConnectorMetadata",
@@ -134,11 +140,30 @@ class AuxOutputSchedulerConnector:
             ProtocolViolation: SCHED-HASH-8, -10: a hash list shrank or mixes lengths; SCHED-META-1, SCHED-HASH-6: an
                 id is not in ``requests``; SCHED-EMIT-1: no sampling parameters.
         """
-        while True:
-            try:
-                return self._build(scheduler_output.num_scheduled_tokens, requests)
-            except ProtocolViolation as violation:
-                requests = {**requests, str(violation.request_id): self._as_sent(violation, requests)}
+        scheduled = scheduler_output.num_scheduled_tokens
+        try:
+            lineup, batch, starting = self._line_up(scheduled)
+            everyone = lineup.everyone
+            found = _look_up(everyone, requests, scheduled)
+            # Of the same batch object: it is all active requests, and they are looked up already.
+            running = found if batch is everyone else batch.find(requests)
+            if starting:
+                require_sampling(starting, requests)
+            new: HashColumns = [], [], []
+            replaced: Replaced = {}
+            progress: Progress = []
+            if changed := _changed(found, lineup.num_sent):
+                _collect(changed, lineup, found, new, replaced, progress)
+            first: list[Request] = []
+            starts = EmitStarts(batch.roster, self._emit_starts(running, first.append))
+            for request in first:
+                self._compare(request, replaced, progress)
+        except ProtocolViolation as violation:
+            sound = {**requests, str(violation.request_id): self._as_sent(violation, requests)}
+            return self.build_connector_meta(scheduler_output, sound)
+        # Nothing is refused from here on, so this is where the state may change.
+        self._commit(lineup, batch, starting, progress)
+        return self._deliver(starts, new, scheduled, replaced)
 
     def _as_sent(self, violation: ProtocolViolation, requests: Mapping[str, Request]) -> Request:
         """Fail the request that a step was refused for; one like it that has no hashes but those sent.
@@ -153,51 +178,6 @@ class AuxOutputSchedulerConnector:
         self._fail(violation)
         num_sent, last = self._sent.get(request_id, _NOTHING_SENT)
         return AsSent(request_id, [last] * num_sent, request)
-
-    def _build(
-        self, scheduled: Mapping[str, int], requests: Mapping[str, Request]
-    ) -> AuxOutputConnectorMetadata:
-        """``build_connector_meta`` where every call is refused that must be."""
-        lineup, batch, starting = self._line_up(scheduled)
-        everyone = lineup.everyone
-        found = _look_up(everyone, requests, scheduled)
-        # Of the same batch object: it is all active requests, and they are looked up already.
-        running = found if batch is everyone else batch.find(requests)
-        if starting:
-            require_sampling(starting, requests)
-        new: HashColumns = [], [], []
-        names, data, sizes = new
-        progress: list[tuple[int, str, tuple[int, bytes]]] = []
-        replaced: HashColumns = [], [], []
-        ids, nums_sent, lasts = everyone.names, lineup.num_sent, lineup.last
-        for index in _changed(found, nums_sent):
-            name, block_hashes = ids[index], found[index].block_hashes
-            num_sent, last = nums_sent[index], lasts[index]
-            if (
-                num_sent
-                and len(block_hashes) == num_sent + 1
-                and block_hashes[-2] is last
-                and len(fresh := block_hashes[-1]) == len(last)
-            ):
-                # By far the most frequent case, without a call, a slice and a join.
-                names.append(name)
-                data.append(fresh)
-                sizes.append(len(last))
-                progress.append((index, name, (num_sent + 1, fresh)))
-            else:
-                if 0 < num_sent <= len(block_hashes) and block_hashes[num_sent - 1] != last:
-                    packed = pack_replaced(replaced, name, block_hashes, num_sent)
-                else:
-                    packed = pack_unsent(name, block_hashes, num_sent, last)
-                append(new, name, packed)
-                progress.append((index, name, (len(block_hashes), block_hashes[-1])))
-        first: list[Request] = []
-        starts = EmitStarts(batch.roster, self._emit_starts(running, first.append))
-        for request in first:
-            self._compare(request, replaced, progress)
-        # Nothing is refused from here on, so this is where the state may change.
-        self._commit(lineup, batch, starting, progress)
-        return self._deliver(starts, new, scheduled, NewHashes(*replaced))
 
     def take_output(
         self, request: Request, output: Mapping[str, AuxRequestOutput] | None
@@ -219,32 +199,28 @@ class AuxOutputSchedulerConnector:
                 of a finished request; SCHED-TAKE-7: it ends before them.
         """
         request_id = request.request_id
-        if self._failed and request_id in self._failed:
-            return None
-        # Of our worker's outputs without an object for each request.
         if type(output) is StepOutputs:
-            parts = self._sharing.split(output) if output.parts is None else output.parts
-            part = parts.get(request_id)
-        else:
-            part = _part(request_id, output)
-        accepted_end = request.num_tokens - 1
-        if part is not None:
+            # Of our worker's outputs without an object for each request.
+            parts = output.parts
+            part = (self._split(output) if parts is None else parts).get(request_id)
+            if part is None:
+                return self._take_nothing(request_id, output)
             token_start, token_end, rows = part
-            if accepted_end == token_end:
-                return rows
-            if token_start <= accepted_end < token_end:
-                return owned(rows[: accepted_end - token_start])  # _kernel.num_accepted_rows
-            if accepted_end < token_start and not request.is_finished():
-                return None
+        else:
+            found = None if output is None or request_id in self._failed else output.get(request_id)
+            if found is None:
+                return self._take_nothing(request_id, output)
+            token_start, rows = found.token_start, found.rows
+            token_end = token_start + len(rows)
+            if token_start == token_end and getattr(found, "error", None) is not None:
+                return self._take_nothing(request_id, output)
+        accepted_end = request.num_tokens - 1
+        if accepted_end == token_end:
+            return rows
+        if token_start <= accepted_end < token_end:
+            return owned(rows[: accepted_end - token_start])  # _kernel.num_accepted_rows
+        if accepted_end > token_end or request.is_finished():
             self._fail(_misplaced(request_id, token_start, token_end, accepted_end))
-            return None
-        error = None if output is None else getattr(output.get(request_id), "error", None)
-        if error is not None:
-            self._failed[request_id] = error
-            self.failures["FAIL-TELL-1"] += 1
-            return None
-        clause = "SCHED-TAKE-1" if output is None else "SCHED-TAKE-2"
-        self._fail(ProtocolViolation(clause, request_id, "the worker returned no output for it"))
         return None
 
     def request_finished(self, request: Request) -> None:
@@ -255,22 +231,10 @@ class AuxOutputSchedulerConnector:
         Raises:
             ProtocolViolation: SCHED-TERM-8, SCHED-HASH-10: its hash list shrank or mixes lengths.
         """
-        if self._strict and not self._failed:
-            self._finish(request)
-            return
         request_id = request.request_id
-        try:
-            self._finish(request)
-        except ProtocolViolation as violation:
-            self._fail(violation)
-            self._end(request_id, None)
-        if request.is_finished():
-            # Preempted requests run again, and have failed as before.
+        if self._failed and request.is_finished():
+            # One that was preempted runs again, and has failed as before.
             self._failed.pop(request_id, None)
-
-    def _finish(self, request: Request) -> None:
-        """``request_finished`` where every call is refused that must be."""
-        request_id = request.request_id
         sent = self._sent.get(request_id)
         if sent is None:
             return
@@ -280,22 +244,48 @@ class AuxOutputSchedulerConnector:
         if not unsent:
             final = None
         elif (
-            (unsent == 1 or unsent > NUM_EXACT)
+            unsent > 0
             and num_sent
             and len(data := b"".join(block_hashes[num_sent:]) if unsent > 1 else block_hashes[-1])
             == unsent * (size := len(last))
         ):
-            # As _pack_unsent does it, without the call.
+            # As pack_unsent does it, without the call.
             final = data, size
         else:
-            final = pack_unsent(request_id, block_hashes, num_sent, last, "SCHED-TERM-8")
-        self._end(request_id, final)
-
-    def _end(self, request_id: str, final: tuple[bytes, int] | None) -> None:
-        """Queue the terminal event of an active request."""
+            final = self._pack_final(request, num_sent, last)
         self._ended[request_id] = final
         del self._sent[request_id]
         self._lineup = None
+
+    def _pack_final(self, request: Request, num_sent: int, last: bytes) -> tuple[bytes, int] | None:
+        """The hashes that an ended request was not sent, or none if it fails for them."""
+        request_id = request.request_id
+        try:
+            return pack_unsent(request_id, request.block_hashes, num_sent, last, "SCHED-TERM-8")
+        except ProtocolViolation as violation:
+            self._fail(violation)
+            if request.is_finished():
+                del self._failed[request_id]
+            return None
+
+    def _split(self, output: StepOutputs) -> Parts:
+        """The parts of a step's output, without those of requests that had failed before it is taken. O(n)."""
+        parts = self._sharing.split(output)
+        for request_id in self._failed:
+            parts.pop(request_id, None)
+        return parts
+
+    def _take_nothing(self, request_id: str, output: Mapping[str, AuxRequestOutput] | None) -> None:
+        """Refuse that a request has no rows in an output, unless it has failed, or fails now."""
+        error = None if output is None else getattr(output.get(request_id), "error", None)
+        if request_id in self._failed:
+            return
+        if error is not None:
+            self._failed[request_id] = error
+            self.failures["FAIL-TELL-1"] += 1
+            return
+        clause = "SCHED-TAKE-1" if output is None else "SCHED-TAKE-2"
+        self._fail(ProtocolViolation(clause, request_id, "the worker returned no output for it"))
 
     def _fail(self, violation: ProtocolViolation) -> None:
         """Raise, or let only the request fail that the violation is about."""
@@ -316,9 +306,7 @@ class AuxOutputSchedulerConnector:
         self._ended = {}
         self._lineup = None
 
-    def _compare(
-        self, request: Request, replaced: HashColumns, progress: list[tuple[int, str, tuple[int, bytes]]]
-    ) -> None:
+    def _compare(self, request: Request, replaced: Replaced, progress: Progress) -> None:
         """Notice that hashes of a request without output were replaced, where its list has the old length. O(1).
 
         Only a session's next turn replaces hashes, and this is how it comes, so that decode steps need not look.
@@ -360,7 +348,7 @@ class AuxOutputSchedulerConnector:
         lineup: _Lineup,
         batch: _Batch,
         starting: Sequence[str],
-        progress: list[tuple[int, str, tuple[int, bytes]]],
+        progress: Progress,
     ) -> None:
         """Count requests as active and hashes as sent. O(both)."""
         active = self._sent
@@ -375,13 +363,12 @@ class AuxOutputSchedulerConnector:
         self._lineup = lineup
 
     def _deliver(
-        self, starts: EmitStarts, new: HashColumns, scheduled: Mapping[str, int], replaced: NewHashes
+        self, starts: EmitStarts, new: HashColumns, scheduled: Mapping[str, int], replaced: Replaced
     ) -> AuxOutputConnectorMetadata:
         """Add the terminal events and empty their queue. O(events)."""
+        again = NewHashes(*columns_of(replaced)) if replaced else NO_HASHES
         if not self._ended:
-            return AuxOutputConnectorMetadata(
-                self._generation, starts, NewHashes(*new), (), replaced_block_hashes=replaced
-            )
+            return AuxOutputConnectorMetadata(self._generation, starts, NewHashes(*new), (), NO_HASHES, again)
         ended, self._ended = self._ended, {}
         apart: HashColumns = [], [], []
         for request_id, final in ended.items():
@@ -389,7 +376,7 @@ class AuxOutputSchedulerConnector:
                 # If it runs again, its entry belongs to the activation that starts (SCHED-RESTART-2, -3).
                 append(apart if request_id in scheduled else new, request_id, final)
         return AuxOutputConnectorMetadata(
-            self._generation, starts, NewHashes(*new), tuple(ended), NewHashes(*apart), replaced
+            self._generation, starts, NewHashes(*new), tuple(ended), NewHashes(*apart), again
         )
 
     def _check(self) -> None:
@@ -439,14 +426,43 @@ def _changed(requests: Sequence[Request], num_sent: list[int]) -> Iterable[int]:
     return compress(range(len(counts)), map(ne, counts, num_sent))
 
 
-def _part(
-    request_id: str, output: Mapping[str, AuxRequestOutput] | None
-) -> tuple[int, int, NDArray[Any]] | None:
-    """Token start, token end and rows of a request, None where there is none or it has failed."""
-    found = None if output is None else output.get(request_id)
-    if found is None or getattr(found, "error", None) is not None:
-        return None
-    return found.token_start, found.token_start + len(found.rows), found.rows
+def _collect(
+    changed: Iterable[int],
+    lineup: _Lineup,
+    found: Sequence[Request],
+    new: HashColumns,
+    replaced: Replaced,
+    progress: Progress,
+) -> None:
+    """Add what is new of requests whose hash list has not just the length sent. O(their new hashes).
+
+    Args:
+        changed: their positions.
+        replaced: gets the whole lists of those of which hashes that were sent no longer stand (SCHED-HASH-12).
+    """
+    names, data, sizes = new
+    ids, nums_sent, lasts = lineup.everyone.names, lineup.num_sent, lineup.last
+    for index in changed:
+        name, block_hashes = ids[index], found[index].block_hashes
+        num_sent, last = nums_sent[index], lasts[index]
+        if (
+            num_sent
+            and len(block_hashes) == num_sent + 1
+            and block_hashes[-2] is last
+            and len(fresh := block_hashes[-1]) == len(last)
+        ):
+            # By far the most frequent case, without a call, a slice and a join.
+            names.append(name)
+            data.append(fresh)
+            sizes.append(len(last))
+            progress.append((index, name, (num_sent + 1, fresh)))
+            continue
+        if 0 < num_sent <= len(block_hashes) and block_hashes[num_sent - 1] != last:
+            packed = pack_replaced(replaced, name, block_hashes, num_sent)
+        else:
+            packed = pack_unsent(name, block_hashes, num_sent, last)
+        append(new, name, packed)
+        progress.append((index, name, (len(block_hashes), block_hashes[-1])))
 
 
 def _misplaced(request_id: str, start: int, end: int, accepted_end: int) -> ProtocolViolation:

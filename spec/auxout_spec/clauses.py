@@ -67,7 +67,7 @@ _CLAUSES = (
     Clause("SCHED-HASH-7", "MUST", "A request that is not active contributes no hashes, whatever its list holds.", f"{_PAGE}.build_connector_meta"),
     Clause("SCHED-HASH-8", "MUST", "A hash list shorter than what was sent is refused.", f"{_PAGE}._pack_new_hashes"),
     Clause("SCHED-HASH-9", "MUST", "That hashes which were sent have been replaced, as a session's next chunk does, refuses nothing: not its steps, not those of others, not its end.", "an engine goes on there, with right rows of all other requests", ("0.32",)),
-    Clause("SCHED-HASH-10", "MUST", "Hashes of different byte lengths, also from those sent before, or empty ones, are refused instead of packed; more than 64 new hashes of a request may be checked by their total length alone, which misses only different lengths that balance exactly.", "a packed value has one item size"),
+    Clause("SCHED-HASH-10", "MUST", "Hashes of different byte lengths, also from those sent before, or empty ones, are refused instead of packed; new hashes of a request may be checked by their total length alone, which misses only different lengths that balance exactly.", "a packed value has one item size"),
     Clause("SCHED-HASH-11", "MUST", "An activation after a preemption, or of an id used again, starts from the first hash.", f"{_PAGE}.request_finished"),
     Clause("SCHED-HASH-12", "MUST", "The first metadata that extends such a request's hashes, or that schedules it before its first output, carries its whole list in replaced_block_hashes, beside the entry that it has in block_hashes anyway.", "else rows are stored under the name of another token prefix", ("0.32",)),
     # How a request ends.

@@ -122,19 +122,3 @@ def test_one_hash_of_another_length_among_many_is_refused(start: int, num_new: i
         connector.request_finished(request)
     metadata = build(connector, "" if end else "A", requests)
     expect(list(metadata.block_hashes["A"]), whole[start:])
-
-
-@pytest.mark.parametrize("at_the_end", [False, True])
-@pytest.mark.parametrize("num_new", [3, 64, 65])
-def test_lengths_that_balance_are_noticed_up_to_64_hashes(num_new: int, at_the_end: bool) -> None:
-    connector = AuxOutputSchedulerConnector()
-    request = Request("A", 1 + num_new)
-    whole = request.block_hashes[:]
-    del request.block_hashes[1:]
-    build(connector, "A", {"A": request})
-    request.block_hashes += [*whole[1:-2], whole[-2] + b"+", whole[-1][1:]]
-    run = (connector.request_finished, request) if at_the_end else (build, connector, "A", {"A": request})
-    if num_new <= 64:
-        refused("SCHED-HASH-10", "A", *run)
-    else:
-        run[0](*run[1:])

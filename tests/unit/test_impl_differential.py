@@ -157,8 +157,8 @@ def other_objects(hashes: list[bytes]) -> list[bytes]:
     return [bytes(bytearray(each)) for each in hashes]
 
 
-def shorter_and_longer(hashes: list[bytes]) -> list[bytes]:
-    return [*hashes, new_hash()[1:], new_hash() + b"+"]
+def shorter(hashes: list[bytes]) -> list[bytes]:
+    return [*hashes, new_hash(), new_hash()[1:]]
 
 
 def first_of_other_length(hashes: list[bytes]) -> list[bytes]:
@@ -177,7 +177,7 @@ TAMPERING = (
     replace_last,
     replace_all_and_grow,
     other_objects,
-    shorter_and_longer,
+    shorter,
     first_of_other_length,
     empty_hash,
 )

@@ -220,7 +220,7 @@ def test_a_request_whose_history_was_replaced_ends_like_any_other(connector: Any
         ([], [b""]),
         ([b"aa"], [b"bbb"]),
         ([b"aa"], [b"bb", b""]),
-        ([], [b"aa", b"bbb", b"c"]),
+        ([], [b"aa", b"bbb", b"cc"]),
     ],
 )
 def test_hashes_of_different_lengths_are_refused(
