@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ._emit import EMIT_STARTS, require_sampling
 from ._engine import AsSent
 from ._hashes import append, columns_of, pack_replaced, pack_unsent
+from ._options import announce, errors_mode
 from ._outputs import RowSharing, StepOutputs, owned
 from ._profiles import LATEST
 from ._wire import (
@@ -33,7 +34,7 @@ from ._wire import (
     PackedBlockHashes,
     Roster,
 )
-from .errors import ProtocolViolation, chosen, log_failure
+from .errors import ProtocolViolation, log_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
 
     from ._engine import Request, SchedulerOutput
     from ._hashes import Replaced
+    from ._options import Errors
     from ._outputs import Parts
     from ._wire import HashColumns
-    from .errors import Errors
 
     Progress = list[tuple[int, str, tuple[int, bytes]]]
     """Places among the active requests, their ids, and how much of their hashes is sent."""
@@ -108,7 +109,7 @@ class AuxOutputSchedulerConnector:
         if profile not in EMIT_STARTS:
             raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(EMIT_STARTS)}")
         self._emit_starts = EMIT_STARTS[profile]
-        self._strict = chosen(errors) == "raise"
+        self._strict = (mode := errors_mode(errors)) == "raise"
         self.failures: Counter[str] = Counter()
         """Requests that failed, by the clause that was broken; FAIL-TELL-1 where the worker said so."""
         # Requests that have failed and not ended, and why.
@@ -121,6 +122,7 @@ class AuxOutputSchedulerConnector:
         # Only saves work: the active requests lined up, or None when that is to be done anew.
         self._lineup: _Lineup | None = None
         self._sharing = RowSharing()
+        announce(type(self), f"errors={mode}", f"profile {profile}")
 
     def build_connector_meta(
         self, scheduler_output: SchedulerOutput, requests: Mapping[str, Request]

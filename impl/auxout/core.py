@@ -22,9 +22,10 @@ import numpy as np
 from ._capture import places
 from ._intake import Intake, Writing, read
 from ._landing import Landing, PendingStep, Read, failed_outputs, land
+from ._options import errors_mode
 from ._profiles import LATEST, PROFILES
 from ._requests import RequestTable
-from .errors import ProtocolViolation, StoreError, chosen, log_failure
+from .errors import ProtocolViolation, StoreError, log_failure
 from .store import ArenaStore
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
+    from ._options import Errors
     from ._wire import AuxOutputConnectorMetadata, AuxRequestOutput
-    from .errors import Errors
     from .store import Store
 
 
@@ -98,7 +99,7 @@ class WorkerCore:
         self._shape = shape_per_token
         self._dtype = np.dtype(dtype)
         self._max_in_flight = max_in_flight
-        self._strict = chosen(errors) == "raise"
+        self._strict = errors_mode(errors) == "raise"
         self._store = store or ArenaStore(
             max_objects=max_objects,
             block_shape=(block_size, *shape_per_token),

@@ -1,30 +1,8 @@
-"""What happens where a request is inconsistent: the errors that users may catch, or that the request fails alone."""
+"""The errors that users of ``auxout`` may catch, and what the log says of a request that fails instead."""
 
 from __future__ import annotations
 
-import logging
-import os
-from typing import Any, Literal
-
-Errors = Literal["raise", "request"]
-"""Whether an inconsistent request ends the call, and with it an engine, or fails alone."""
-ERRORS_VARIABLE = "AUXOUT_ERRORS"
-"""The environment variable that says so where the caller does not."""
-
-_logger = logging.getLogger(__name__)
-
-
-def chosen(errors: str | None) -> Errors:
-    """What the caller says, else what the environment says, else ``"raise"``.
-
-    Raises:
-        ValueError: it is neither ``"raise"`` nor ``"request"``.
-    """
-    said: Any = os.environ.get(ERRORS_VARIABLE, "raise") if errors is None else errors
-    if said not in ("raise", "request"):
-        name = ERRORS_VARIABLE if errors is None else "errors"
-        raise ValueError(f"{name} is 'raise' or 'request', not {said!r}")
-    return said
+from ._options import logger
 
 
 class ProtocolViolation(AssertionError):
@@ -56,4 +34,4 @@ class StoreError(RuntimeError):
 
 def log_failure(violation: ProtocolViolation) -> None:
     """Tell the log that a request failed alone."""
-    _logger.error("no more routed-experts rows for a request that failed: %s", violation)
+    logger.error("no more routed-experts rows for a request that failed: %s", violation)

@@ -7,10 +7,10 @@ connectors, ``AUXOUT=reference`` the readable scheduler connector.
 
 from __future__ import annotations
 
-import logging
 import os
 from importlib import import_module
 
+from ._options import ERRORS_VARIABLE, SELF_CHECK_VARIABLE, announce, errors_mode, self_checks
 from ._profiles import PROFILES
 
 PACKAGES = {"impl": "auxout", "reference": "auxout_reference"}
@@ -27,17 +27,21 @@ _PLACES = {
 }
 """Our module -> the public name in it, and vLLM's modules that look it up."""
 
-_logger = logging.getLogger(__name__)
-
 
 def register() -> None:
     """Do what the environment variable ``AUXOUT`` asks for.
 
     Raises:
-        ValueError: it names nothing that there is.
+        ValueError: it names nothing that there is, or ``AUXOUT_ERRORS`` or ``AUXOUT_SELF_CHECK`` says what the
+            connectors cannot do.
         RuntimeError: this vLLM's connectors have another shape.
     """
     if name := os.environ.get("AUXOUT"):
+        errors, checks = errors_mode(), self_checks()
+        if name == "reference" and (errors == "request" or checks):
+            raise ValueError(
+                f"AUXOUT=reference has neither {ERRORS_VARIABLE}=request nor {SELF_CHECK_VARIABLE}=1; AUXOUT=impl has"
+            )
         rebind(name)
 
 
@@ -61,4 +65,5 @@ def rebind(name: str) -> None:
             continue
         for place in places:
             setattr(import_module(place), attribute, ours)
-        _logger.info("%s is %s.%s", attribute, path, attribute)
+        if name == "reference":  # ours say it themselves, with their mode, when they are made
+            announce(ours, f"AUXOUT={name}")

@@ -10,15 +10,14 @@ Importing this module needs neither torch nor vLLM.
 
 from __future__ import annotations
 
-import logging
-import os
 from collections import Counter
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _foreign, routed_experts
+from ._options import announce, errors_mode, logger, self_checks
 from ._snapshots import snapshots_of
 from .core import Usage, WorkerCore
 from .routed_experts import Batch
@@ -30,15 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ._landing import PendingStep
+    from ._options import Errors
     from ._snapshots import Snapshots
     from ._wire import AuxOutputConnectorMetadata, AuxRequestOutput
-
-_logger = logging.getLogger(__name__)
-
-ERRORS_VARIABLE = "AUXOUT_ERRORS"
-"""Environment variable: ``raise`` or ``request``, see ``WorkerCore``."""
-SELF_CHECK_VARIABLE = "AUXOUT_SELF_CHECK"
-"""Environment variable: ``1`` looks at the rows of every step for what cannot be right. Slow."""
 
 
 class RoutedExpertsCapturer:
@@ -159,8 +152,8 @@ class AuxOutputWorkerConnector:
         vllm_config: Any,
         model: Any,
         kv_cache_config: Any,
-        errors: Literal["raise", "request"] = "raise",
-        self_check: bool = False,
+        errors: Errors | None = None,
+        self_check: bool | None = None,
         background: bool = False,
     ) -> None:
         """Bind the capture hooks; on the first tensor-parallel rank, build the store.
@@ -169,13 +162,16 @@ class AuxOutputWorkerConnector:
             vllm_config: vLLM's configuration.
             model: the target model, never a draft model.
             kv_cache_config: its number of KV blocks is the default number of blocks of rows.
-            errors: see ``WorkerCore``.
-            self_check: look at every step's rows for what cannot be right, and log it. Waits for the device.
+            errors: see ``WorkerCore``; None: what the environment variable ``AUXOUT_ERRORS`` says.
+            self_check: look at every step's rows for what cannot be right, and log it. Waits for the device. None: what
+                the environment variable ``AUXOUT_SELF_CHECK`` says.
             background: let a writer thread change the store.
 
         Raises:
-            ValueError: the model has no routed experts, or ``max_bytes`` is less than one block of rows.
+            ValueError: the model has no routed experts, ``max_bytes`` is less than one block of rows, or an option or
+                its environment variable has another value than it may have.
         """
+        errors, self_check = errors_mode(errors), self_checks(self_check)
         scheduler = vllm_config.scheduler_config
         depth: int = vllm_config.max_concurrent_batches
         self._capturer = capturer = RoutedExpertsCapturer(
@@ -216,6 +212,9 @@ class AuxOutputWorkerConnector:
             max_in_flight=depth,
             errors=errors,
             store=BackgroundStore(store, max_pending=2 * scheduler.max_num_seqs) if background else store,
+        )
+        announce(
+            type(self), f"errors={errors}", f"self_check={int(self_check)}", f"max_objects={max_objects}"
         )
 
     def begin_step(self, metadata: AuxOutputConnectorMetadata | None) -> None:
@@ -277,26 +276,12 @@ class AuxOutputWorkerConnector:
         rows = self._capturer.device_buffer[:num_tokens].cpu().numpy()
         for fault in routed_experts.faults(rows, self._capturer.num_experts, self._checked_layers):
             self.faults[fault] += 1
-            _logger.error("routed experts: %s", fault)
+            logger.error("routed experts: %s", fault)
 
 
 def get_aux_output_connector(model: Any, vllm_config: Any, kv_cache_config: Any) -> AuxOutputWorkerConnector:
-    """The connector as vLLM builds it, with options from ``AUXOUT_ERRORS`` and ``AUXOUT_SELF_CHECK``.
-
-    Raises:
-        ValueError: a variable has another value than it may have.
-    """
-    errors: Any = os.environ.get(ERRORS_VARIABLE, "raise")
-    self_check = os.environ.get(SELF_CHECK_VARIABLE, "0")
-    if self_check not in {"0", "1"}:
-        raise ValueError(f"{SELF_CHECK_VARIABLE} is 0 or 1, not {self_check!r}")
-    return AuxOutputWorkerConnector(
-        vllm_config=vllm_config,
-        model=model,
-        kv_cache_config=kv_cache_config,
-        errors=errors,
-        self_check=self_check == "1",
-    )
+    """The connector as vLLM builds it."""
+    return AuxOutputWorkerConnector(vllm_config=vllm_config, model=model, kv_cache_config=kv_cache_config)
 
 
 def _routed_layers(model: Any) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import pytest
 
 import auxout
 import auxout_reference
-from auxout.errors import ERRORS_VARIABLE
+from auxout._options import ERRORS_VARIABLE
 from auxout_spec import per_request, scheduler
 from auxout_spec.profiles import PER_REQUEST, PROFILES, is_judged, named
 from auxout_spec.values import Metadata, RequestOutput, RequestView, Row, Rows

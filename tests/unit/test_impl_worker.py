@@ -6,6 +6,7 @@ import logging
 import pickle
 import sys
 import threading
+from importlib.metadata import version
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -268,26 +269,85 @@ def test_self_check_counts_and_logs_what_it_finds(world: World, caplog: pytest.L
     assert fault in caplog.text
 
 
-def test_options_from_the_environment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def make() -> Any:
-        kv = SimpleNamespace(num_blocks=4)
-        return auxout.worker.get_aux_output_connector(world.model, world.config(), kv)
+def as_vllm_makes_it(world: World) -> Any:
+    return auxout.worker.get_aux_output_connector(world.model, world.config(), SimpleNamespace(num_blocks=4))
 
-    assert make()._checked_layers == ()
+
+def test_options_from_the_environment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AUXOUT_ERRORS", "AUXOUT_SELF_CHECK"):
+        monkeypatch.setenv(name, "")
+    assert as_vllm_makes_it(world)._checked_layers == ()
     monkeypatch.setenv("AUXOUT_SELF_CHECK", "1")
     monkeypatch.setenv("AUXOUT_ERRORS", "request")
-    connector = make()
+    connector = as_vllm_makes_it(world)
     assert connector._checked_layers == (0, 1)
     connector.begin_step(meta({"A": 0}))
     pending = connector.prepare_output(batch(("A", 1, 1)))
     pending.enqueue_cpu_copy(counts(1), counts(0))
     assert "WORK-CAPTURE-4" in pending.process_output()["A"].error
-    monkeypatch.setenv("AUXOUT_ERRORS", "ignore")
-    with pytest.raises(ValueError, match="'ignore'"):
-        make()
-    monkeypatch.setenv("AUXOUT_SELF_CHECK", "yes")
-    with pytest.raises(ValueError, match="AUXOUT_SELF_CHECK"):
-        make()
+
+
+def test_what_is_given_is_not_what_the_environment_says(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUXOUT_SELF_CHECK", "1")
+    monkeypatch.setenv("AUXOUT_ERRORS", "nonsense")
+    connector = world.connector(options={"errors": "raise", "self_check": False})
+    assert connector._checked_layers == ()
+    connector = auxout.AuxOutputSchedulerConnector(errors="request")
+    request = SimpleNamespace(request_id="A", num_tokens=1, is_finished=lambda: False)
+    assert connector.take_output(request, None) is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("AUXOUT_ERRORS", "ignore", "AUXOUT_ERRORS is 'raise' or 'request', not 'ignore'"),
+        ("AUXOUT_SELF_CHECK", "yes", "AUXOUT_SELF_CHECK is '0' or '1', not 'yes'"),
+    ],
+)
+def test_another_value_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, sentence: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        as_vllm_makes_it(world)
+    if variable == "AUXOUT_ERRORS":
+        with pytest.raises(ValueError, match=f"^{sentence}$"):
+            auxout.AuxOutputSchedulerConnector()
+    option: dict[str, Any] = {variable.removeprefix("AUXOUT_").lower(): value}
+    with pytest.raises(ValueError, match=sentence.replace(variable, next(iter(option)))):
+        world.connector(options=option)
+
+
+def test_the_log_says_what_is_in_place(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AUXOUT_SELF_CHECK", "1")
+    monkeypatch.setenv("AUXOUT_ERRORS", "request")
+    with caplog.at_level(logging.INFO, "vllm"):
+        auxout.AuxOutputSchedulerConnector()
+        as_vllm_makes_it(world)
+        world.group.is_first_rank = False
+        as_vllm_makes_it(world)  # holds nothing and returns nothing
+    package = f"(auxout {version('auxout')})"
+    assert [(record.name, record.levelname) for record in caplog.records] == [("vllm.auxout", "INFO")] * 2
+    assert caplog.messages == [
+        f"AuxOutputSchedulerConnector is that of auxout.connector {package}: errors=request, profile 0.32",
+        f"AuxOutputWorkerConnector is that of auxout.worker {package}: errors=request, self_check=1, max_objects=8",
+    ]
+
+
+def test_a_request_that_fails_is_in_vllms_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    connector = world.connector(options={"errors": "request"})
+    connector.begin_step(meta({"A": 0}))
+    pending = connector.prepare_output(batch(("A", 1, 1)))
+    pending.enqueue_cpu_copy(counts(1), counts(0))
+    pending.process_output()
+    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert record.name == "vllm.auxout"
+    assert "request A" in record.message
+    assert "WORK-CAPTURE-4" in record.message
 
 
 def test_a_background_writer(world: World) -> None:

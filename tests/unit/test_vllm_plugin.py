@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import logging
+from importlib.metadata import version
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -60,6 +62,56 @@ def test_what_an_implementation_has_not_stays(vllm: dict[str, SimpleNamespace]) 
     connector = auxout_reference.AuxOutputSchedulerConnector
     assert vllm[SCHEDULER].AuxOutputSchedulerConnector is connector
     assert vllm[WORKER].AuxOutputWorkerConnector == "theirs"
+
+
+def test_the_log_says_that_the_reference_is_in_place(
+    vllm: dict[str, SimpleNamespace], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "vllm"):
+        vllm_plugin.rebind("reference")
+        vllm_plugin.rebind("impl")  # whose connectors say it when they are made
+    (record,) = caplog.records
+    assert record.name == "vllm.auxout"
+    assert record.message == (
+        f"AuxOutputSchedulerConnector is that of auxout_reference.connector (auxout {version('auxout')}): "
+        "AUXOUT=reference"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("AUXOUT_ERRORS", "nonsense", "AUXOUT_ERRORS is 'raise' or 'request', not 'nonsense'"),
+        ("AUXOUT_ERRORS", "Raise", "AUXOUT_ERRORS is 'raise' or 'request', not 'Raise'"),
+        ("AUXOUT_SELF_CHECK", "yes", "AUXOUT_SELF_CHECK is '0' or '1', not 'yes'"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anything_changes(
+    vllm: dict[str, SimpleNamespace],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    sentence: str,
+) -> None:
+    monkeypatch.setenv("AUXOUT", "impl")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        vllm_plugin.register()
+    assert vllm[SCHEDULER].AuxOutputSchedulerConnector == "theirs"
+
+
+@pytest.mark.parametrize(("variable", "value"), [("AUXOUT_ERRORS", "request"), ("AUXOUT_SELF_CHECK", "1")])
+def test_an_option_that_the_reference_has_not_is_refused(
+    vllm: dict[str, SimpleNamespace], monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("AUXOUT", "impl")
+    vllm_plugin.register()
+    monkeypatch.setenv("AUXOUT", "reference")
+    with pytest.raises(
+        ValueError, match=f"^AUXOUT=reference has neither .*{variable}={value}.*; AUXOUT=impl has$"
+    ):
+        vllm_plugin.register()
 
 
 def test_another_name_is_refused(vllm: dict[str, SimpleNamespace], monkeypatch: pytest.MonkeyPatch) -> None:
