@@ -17,7 +17,7 @@ from auxout_spec.engine import Abort, Add, Chunk, End, Event, Land, Launch, Paus
 from . import released
 from .model import Executed, Runner, tokens_of
 from .oracle import Oracle
-from .released import BLOCK_SIZE, Setting
+from .released import Setting
 
 
 class _InFlight(NamedTuple):
@@ -42,6 +42,7 @@ class Engine:
     Args:
         setting: scheduler, sizes, drafts.
         on_event: told of every action, as an event of the spec's engine, with the connector calls it made.
+        record: whether the calls are recorded; ``on_event`` needs it.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Engine:
         setting: Setting,
         seed: int = 0,
         on_event: Callable[[Event, list[str]], None] | None = None,
+        record: bool = True,
     ) -> None:
         config = released.vllm_config(setting)
         self.setting = setting
@@ -57,15 +59,19 @@ class Engine:
         self.worker = released.worker_connector(setting, config, self.runner.model)
         self.connector = self.scheduler.aux_output_connector
         self._tape = Tape()
-        max_objects = setting.max_objects or setting.num_blocks
-        trace = Trace(self._tape, released.profile(), BLOCK_SIZE, max_objects)
-        self.runner.connector = WorkerRecorder(
-            self.worker, trace, lambda num_rows: self.runner.rows[:num_rows]
-        )
-        recorder = Recorder(self.connector, trace)
-        self.oracle = self.scheduler.aux_output_connector = Oracle(recorder)
+        self.runner.connector, scheduler_connector = self.worker, self.connector
+        if record:
+            max_objects = setting.max_objects or setting.num_blocks
+            trace = Trace(self._tape, released.profile(), setting.block_size, max_objects)
+            self.runner.connector = WorkerRecorder(
+                self.worker, trace, lambda num_rows: self.runner.rows[:num_rows]
+            )
+            scheduler_connector = Recorder(self.connector, trace)
+        self.oracle = self.scheduler.aux_output_connector = Oracle(scheduler_connector)
         self.in_flight: deque[_InFlight] = deque()
         self.counts: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()
+        """How often each id's last output, or a turn's, was delivered."""
         self._on_event = on_event or (lambda event, lines: None)
         self.trace = self._tape.take()
 
@@ -73,19 +79,31 @@ class Engine:
         """A request arrives; ``stop``: it ends after so many output tokens, before its maximum."""
         stops = None if stop is None else tokens_of(text, event.prompt + stop - 1, event.prompt + stop)
         prompt = tokens_of(text, 0, event.prompt)
-        request = released.request(
-            event.request, prompt, event.start, event.max_tokens, stops, session=event.session
-        )
-        self.oracle.expect(event.request, min(event.start, event.prompt))
-        self.scheduler.add_request(request)
+        self.submit(event.request, prompt, event.start, event.max_tokens, stops, event.session)
         self._tell(event)
 
     def chunk(self, event: Chunk, text: int) -> None:
         """A session's next input; its tokens are those of another text, from wherever the turn will begin."""
         tokens = tokens_of(text, 0, event.tokens)
-        chunk = released.request(event.request, tokens, event.start, event.max_tokens, session=True)
-        self.scheduler.add_request(chunk)
+        self.submit(event.request, tokens, event.start, event.max_tokens, session=True)
         self._tell(event)
+
+    def submit(
+        self,
+        request_id: str,
+        tokens: list[int],
+        start: int = 0,
+        max_tokens: int = 2,
+        stops: list[int] | None = None,
+        session: bool = False,
+    ) -> None:
+        """A request with any prompt, or a session's next input. Not told to ``on_event``."""
+        if request_id not in self.scheduler.requests:
+            self.oracle.expect(request_id, min(start, len(tokens)), session)
+        size = self.setting.block_size
+        self.scheduler.add_request(
+            released.request(request_id, tokens, start, max_tokens, stops, session, size)
+        )
 
     def end(self, event: End) -> None:
         """A session's client closes it."""
@@ -119,23 +137,26 @@ class Engine:
 
     def launch(self) -> int:
         """Schedule a step and run it; returns its tokens."""
+        by_reset = set(self.scheduler.reset_preempted_req_ids)
         output = self.scheduler.schedule()
+        self.counts["preemptions"] += len(output.preempted_req_ids - by_reset)
         lines = self._tape.take()
         self.trace += lines
         # vLLM preempts while it schedules; in the spec's engine that comes before the step.
         for n, line in enumerate(lines[:-1]):
             preempted = output.preempted_req_ids
             name = next(name for name in preempted if f'"request_id": "{name}"' in line)
-            self.counts["preemptions"] += 1
             self._on_event(Preempt(name), lines[n : n + 1])
         self._on_event(self._launched(output), lines[-1:])
         try:
             executed = self.runner.execute(output)
         finally:
             self.trace += self._tape.take()
+        self._wait()
         if output.num_scheduled_tokens:
             self.in_flight.append(_InFlight(output, executed))
         self.counts["steps"] += 1
+        self.counts["actions"] += 1
         return output.total_num_scheduled_tokens
 
     def land(self) -> None:
@@ -154,12 +175,15 @@ class Engine:
             sampled_token_ids=executed.sampled,
             aux_output_connector_output=executed.pending.process_output(),
         )
+        self._wait()
         self.oracle.num_weight_updates = executed.num_weight_updates
         emitted = self.scheduler.update_from_output(output, result)
         stopped: dict[str, int] = {}
         for part in (part for outputs in emitted.values() for part in outputs.outputs):
-            if part.finish_reason is not None and part.stop_reason is not None:
-                stopped[part.request_id] = len(part.new_token_ids)
+            if part.finish_reason is not None:
+                self.ends[part.request_id] += 1
+                if part.stop_reason is not None:
+                    stopped[part.request_id] = len(part.new_token_ids)
         self._count_drafts(output, sampled)
         if not self.setting.asynchronous and self.setting.num_drafts:
             self._place_drafts(executed.request_ids)
@@ -192,7 +216,18 @@ class Engine:
         drafts = self.runner.proposed(request_ids)
         self.scheduler.update_draft_token_ids(DraftTokenIds(list(drafts), list(drafts.values())))
 
+    def close(self) -> None:
+        """Let go of the worker's store."""
+        self.worker.close()
+
+    def _wait(self) -> None:
+        """Until the released worker's writer thread has caught up, so that runs are the same each time."""
+        store = getattr(self.worker, "_store", None)
+        if store is not None:
+            store._queue.join()
+
     def _tell(self, event: Event) -> None:
+        self.counts["actions"] += 1
         lines = self._tape.take()
         self.trace += lines
         self._on_event(event, lines)

@@ -17,6 +17,24 @@ class Delivered(NamedTuple):
     num_wrong: int
     due: int
     """Where the rows had to start."""
+    again: bool
+    """They are a session's, and start with rows that it was given in an earlier turn (docs/findings.md)."""
+
+    @property
+    def misplaced(self) -> bool:
+        """Whether a client that appends them has rows at wrong positions."""
+        return self.token_start != self.due and not self.again
+
+
+class Life:
+    """One request, from its arrival to its end."""
+
+    def __init__(self, request_id: str, due: int, session: bool) -> None:
+        self.request_id, self.due, self.session = request_id, due, session
+        self.short = False
+        """Whether an output came with fewer rows than accepted tokens call for."""
+        self.num_after = 0
+        """Rows that were delivered after that."""
 
 
 class Oracle:
@@ -28,26 +46,32 @@ class Oracle:
 
     def __init__(self, connector: Any) -> None:
         self._connector = connector
-        self._due: dict[str, int] = {}
+        self._lives: dict[str, Life] = {}
         self.num_weight_updates = 0
         """Those before the step whose output is taken."""
         self.delivered: list[Delivered] = []
+        self.short: list[Life] = []
+        """Requests that were not given all rows of an output."""
 
     def take_output(self, request: Any, output: Mapping[str, Any] | None) -> Any:
         """``take_output`` of the connector, checked."""
         rows = self._connector.take_output(request, output)
+        life = self._lives[request.request_id]
         if rows is not None:
-            self._check(request, rows)
+            self._check(life, request, rows)
+        if life.due < request.num_tokens - 1 and not life.short:
+            life.short = True
+            self.short.append(life)
         return rows
 
-    def expect(self, request_id: str, start: int) -> None:
-        """A request or a turn is due its rows from this position."""
-        self._due[request_id] = start
+    def expect(self, request_id: str, start: int, session: bool = False) -> None:
+        """A request that arrives is due its rows from this position."""
+        self._lives[request_id] = Life(request_id, start, session)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connector, name)
 
-    def _check(self, request: Any, rows: Any) -> None:
+    def _check(self, life: Life, request: Any, rows: Any) -> None:
         end = request.num_tokens - 1
         start = end - len(rows)
         seen = list(prefixes(request.all_token_ids[:end]))
@@ -55,6 +79,9 @@ class Oracle:
         wrong = len(rows)
         if rows.shape == right.shape and rows.dtype == right.dtype:
             wrong = int((rows != right).any(axis=(1, 2)).sum())
-        name = request.request_id
-        self.delivered.append(Delivered(name, start, len(rows), wrong, self._due[name]))
-        self._due[name] = end
+        again = life.session and start < life.due and not life.short
+        self.delivered.append(Delivered(life.request_id, start, len(rows), wrong, life.due, again))
+        if life.short:
+            life.num_after += len(rows)
+        else:
+            life.due = end

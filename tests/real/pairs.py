@@ -29,6 +29,7 @@ class Pair(NamedTuple):
 PAIRS = {
     "original": Pair(),
     "impl": Pair("auxout.connector", "auxout.worker"),
+    "impl's scheduler connector": Pair("auxout.connector"),
     "reference": Pair("auxout_reference.connector"),
 }
 

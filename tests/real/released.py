@@ -18,7 +18,7 @@ NUM_LAYERS = 3
 NUM_EXPERTS = 128
 TOP_K = 4
 BLOCK_SIZE = 4
-MAX_MODEL_LEN = 512
+MAX_MODEL_LEN = 1024
 
 _ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -60,6 +60,7 @@ class Setting(NamedTuple):
     max_num_batched_tokens: int = 56
     max_objects: int | None = None
     """Blocks of rows that the worker's store holds; by default as many as there are KV blocks."""
+    block_size: int = BLOCK_SIZE
 
     @property
     def depth(self) -> int:
@@ -108,9 +109,9 @@ def vllm_config(setting: Setting) -> Any:
     from vllm.config import CacheConfig, SchedulerConfig, SpeculativeConfig, VllmConfig
     from vllm.config.aux_output import AuxOutputConfig
 
-    block_bytes = BLOCK_SIZE * NUM_LAYERS * TOP_K
+    block_bytes = setting.block_size * NUM_LAYERS * TOP_K
     max_bytes = None if setting.max_objects is None else setting.max_objects * block_bytes
-    cache_config = CacheConfig(block_size=BLOCK_SIZE, enable_prefix_caching=True)
+    cache_config = CacheConfig(block_size=setting.block_size, enable_prefix_caching=True)
     cache_config.num_gpu_blocks = setting.num_blocks
     config = VllmConfig(
         model_config=_model_config(),
@@ -137,7 +138,7 @@ def kv_cache_config(setting: Setting) -> Any:
     import torch
     from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 
-    spec = FullAttentionSpec(block_size=BLOCK_SIZE, num_kv_heads=2, head_size=16, dtype=torch.float32)
+    spec = FullAttentionSpec(block_size=setting.block_size, num_kv_heads=2, head_size=16, dtype=torch.float32)
     group = KVCacheGroupSpec(layer_names=["layer"], kv_cache_spec=spec)
     return KVCacheConfig(num_blocks=setting.num_blocks, kv_cache_tensors=[], kv_cache_groups=[group])
 
@@ -153,8 +154,8 @@ def scheduler(setting: Setting, config: Any) -> Any:
         vllm_config=config,
         kv_cache_config=kv_cache_config(setting),
         structured_output_manager=StructuredOutputManager(config),
-        block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
+        block_size=setting.block_size,
+        hash_block_size=setting.block_size,
     )
 
 
@@ -186,10 +187,10 @@ def _join_group(config: Any) -> None:
 
 
 @cache
-def _block_hasher() -> Any:
+def _block_hasher(block_size: int) -> Any:
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 
-    return get_request_block_hasher(BLOCK_SIZE, _hash_function())
+    return get_request_block_hasher(block_size, _hash_function())
 
 
 def request(
@@ -199,6 +200,7 @@ def request(
     max_tokens: int = 2,
     stop_tokens: list[int] | None = None,
     session: bool = False,
+    block_size: int = BLOCK_SIZE,
 ) -> Any:
     """vLLM's request with a prompt of these tokens; of a session also one of its chunks."""
     from vllm.sampling_params import SamplingParams
@@ -207,4 +209,6 @@ def request(
     sampling = SamplingParams(
         max_tokens=max_tokens, routed_experts_prompt_start=start, stop_token_ids=stop_tokens
     )
-    return Request(request_id, tokens, sampling, None, block_hasher=_block_hasher(), resumable=session)
+    return Request(
+        request_id, tokens, sampling, None, block_hasher=_block_hasher(block_size), resumable=session
+    )
