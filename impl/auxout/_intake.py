@@ -222,13 +222,26 @@ def _read_hashes(
             intake.objections.append(_unknown(request_id))
         elif seat not in errors:
             # A single hash is by far the most frequent case.
-            added[request_id] = [prefix + data] if len(data) == size > 0 else _keys(prefix, data, size)
+            single = len(data) == size > 0
+            added[request_id] = (
+                [prefix + data] if single else _read_keys(intake, request_id, prefix, data, size)
+            )
     for request_id, packed in replaced.items():
         seat = seats.get(request_id, -1)
         if seat < 0 and request_id not in starting:
             intake.objections.append(_unknown(request_id))
         elif seat not in errors:
-            intake.replace(request_id, _keys(prefix, packed.data, packed.item_size))
+            keys = _read_keys(intake, request_id, prefix, packed.data, packed.item_size)
+            intake.replace(request_id, keys)
+
+
+def _read_keys(intake: Intake, request_id: str, prefix: bytes, data: bytes, size: int) -> list[bytes]:
+    """The keys of a request's joined hashes; none where they cannot be cut, which is objected to."""
+    try:
+        return _keys(prefix, data, size)
+    except ProtocolViolation as violation:
+        intake.objections.append(ProtocolViolation(violation.clause, request_id, violation.args[2]))
+        return []
 
 
 def _keys(prefix: bytes, data: bytes, size: int) -> list[bytes]:

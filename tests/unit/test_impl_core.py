@@ -99,6 +99,21 @@ def test_packed_hashes_of_a_wrong_length_change_nothing(data: bytes, size: int, 
     expect(tuple(worker.usage()), (0, 0, 0, 0, 0))
 
 
+WRONG_LENGTH = "packed hashes of 3 bytes cannot be cut into items of 2 [WIRE-HASH-3]"
+
+
+@pytest.mark.parametrize("field", ["block_hashes", "replaced_block_hashes"])
+def test_packed_hashes_of_a_wrong_length_fail_their_request_alone(field: str) -> None:
+    worker, torn = core(errors="request"), {"A": PackedBlockHashes(b"abc", 2)}
+    hashes = {"block_hashes": {}, "replaced_block_hashes": {}, field: torn}
+    worker.begin_step(AuxOutputConnectorMetadata(0, {"A": 0, "B": 0}, finished_requests=(), **hashes))
+    pending = worker.prepare_output(["A", "B"], [0, 0], [0, 1, 2], rows(7, 8))
+    outputs = worker.process_output(pending, [1, 1], [0, 0])
+    expect((outputs["A"].error, outputs["B"].error), ("request A: " + WRONG_LENGTH, None))
+    expect(outputs["B"].rows.ravel().tolist(), [8])
+    expect(worker.failures, {"WIRE-HASH-3": 1})
+
+
 def test_rows_that_have_not_arrived() -> None:
     worker = core()
     worker.begin_step(meta({"A": 0}, {}))
