@@ -22,6 +22,7 @@ from .engine import events as ev
 from .engine.state import EngineConfig, EngineState, initial
 from .engine.step import step
 from .profiles import PER_REQUEST, SPECIFIED, Profile, named
+from .reading import Malformed, parse, shown
 from .worker import Limits
 
 FORMAT = "scenario/1"
@@ -42,8 +43,17 @@ class Scenario(NamedTuple):
     """Objects that the worker's store may hold; 0: it is about the scheduler connector alone."""
 
 
-class Malformed(ValueError):
-    """A scenario file that cannot be read; the message says where and what to do."""
+MAX_TOKENS = 1 << 20
+"""Tokens of a request, of a step and of anything else that a number of a scenario counts in tokens."""
+MAX_ALL_TOKENS = 1 << 22
+"""Tokens of all prompts and chunks together."""
+MAX_BLOCKS = 1 << 16
+"""Hash blocks of a prompt or a chunk."""
+MAX_EVENTS = 1 << 16
+MAX_DEPTH = 1 << 10
+"""Steps in flight."""
+_UNBOUNDED = ("start", "max_tokens", "amount", "valid", "item_size")
+"""Numbers that nothing is made of, so that they may be as large as a counter holds."""
 
 
 VERBS: dict[str, tuple[type[Any], str, dict[str, type]]] = {
@@ -99,17 +109,18 @@ def load(text: str) -> Scenario:
     """Read a scenario.
 
     Raises:
-        Malformed: not JSON, another format, or an unknown or badly typed field.
+        Malformed: not JSON, another format, an unknown or badly typed field, or more than can be played.
     """
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise Malformed(f"not JSON: {error}") from None
+    return from_json(parse(text))
+
+
+def from_json(data: Any) -> Scenario:
+    """A scenario from the JSON object that its file holds; raises ``Malformed`` as ``load`` does."""
     if not isinstance(data, dict):
         raise Malformed("a scenario is a JSON object with a list of events")
     fields = cast("dict[str, Any]", data)
     if fields.get("auxout") != FORMAT:
-        raise Malformed(f'expected "auxout": "{FORMAT}", found {fields.get("auxout")!r}')
+        raise Malformed(f'expected "auxout": "{FORMAT}", found {shown(fields.get("auxout"))}')
     allowed = {
         "auxout": str,
         "events": list,
@@ -144,12 +155,12 @@ def event_from_json(data: Any, where: str = "event") -> ev.Event:
     fields = cast("dict[str, Any]", data)
     verb = next(iter(fields))
     if verb not in VERBS:
-        raise Malformed(f"{where}: unknown event {verb!r}; the events are {', '.join(VERBS)}")
+        raise Malformed(f"{where}: unknown event {shown(verb)}; the events are {', '.join(VERBS)}")
     kind, subject, optional = VERBS[verb]
     _check_fields(fields, {verb: SUBJECT_TYPES.get(subject, str), **optional}, where)
     values = {subject if key == verb else key: _value(value, where) for key, value in fields.items()}
     if verb == "tamper" and values["kind"] not in _KINDS:
-        raise Malformed(f"{where}: unknown corruption {values['kind']!r}; known are {', '.join(_KINDS)}")
+        raise Malformed(f"{where}: unknown corruption {shown(values['kind'])}; known are {', '.join(_KINDS)}")
     if verb == "unpack":
         values["data"] = _hex(cast(str, values["data"]), where)
     try:
@@ -186,14 +197,20 @@ def _checked(fields: dict[str, Any]) -> Scenario:
     events = fields.get("events", [])
     profile = fields.get("profile", "")
     if profile and profile.removesuffix(PER_REQUEST) not in SPECIFIED:
-        raise Malformed(f"unknown profile {profile!r}; the profiles are {', '.join(SPECIFIED)}")
+        raise Malformed(f"unknown profile {shown(profile)}; the profiles are {', '.join(SPECIFIED)}")
     for field in ("block_size", "depth"):
         if fields.get(field, 1) < 1:
             raise Malformed(f"{field} is at least 1")
+    if fields.get("depth", 1) > MAX_DEPTH:
+        raise Malformed(f"depth is at most {MAX_DEPTH:,}")
     if fields.get("store", 0) < 0:
         raise Malformed("store is at least 0")
+    if len(events) > MAX_EVENTS:
+        raise Malformed(f"a scenario has at most {MAX_EVENTS:,} events")
+    read = tuple(event_from_json(event, f"event {number}") for number, event in enumerate(events, 1))
+    _check_tokens(read, fields.get("block_size", 2))
     return Scenario(
-        tuple(event_from_json(event, f"event {number}") for number, event in enumerate(events, 1)),
+        read,
         fields.get("block_size", 2),
         fields.get("depth", 2),
         profile,
@@ -203,13 +220,30 @@ def _checked(fields: dict[str, Any]) -> Scenario:
     )
 
 
+def _check_size(value: int, name: str, where: str) -> None:
+    if abs(value) > MAX_TOKENS:
+        raise Malformed(f"{where}: {name} is {value:,}; at most {MAX_TOKENS:,} can be played")
+
+
+def _check_tokens(events: tuple[ev.Event, ...], block_size: int) -> None:
+    """Refuse what would take hours to play."""
+    added = [event.prompt for event in events if isinstance(event, ev.Add)]
+    added += [event.tokens for event in events if isinstance(event, ev.Chunk)]
+    if sum(added) > MAX_ALL_TOKENS:
+        raise Malformed(f"the requests have {sum(added):,} tokens; at most {MAX_ALL_TOKENS:,} can be played")
+    if max(added, default=0) > MAX_BLOCKS * block_size:
+        raise Malformed(f"a request has more than {MAX_BLOCKS:,} blocks of {block_size} tokens")
+
+
 def _check_fields(fields: dict[str, Any], allowed: dict[str, type], where: str) -> None:
     for name, value in fields.items():
         if name not in allowed:
-            raise Malformed(f"{where}: unknown field {name!r}; allowed are {', '.join(allowed)}")
+            raise Malformed(f"{where}: unknown field {shown(name)}; allowed are {', '.join(allowed)}")
         wrong_bool = allowed[name] is int and isinstance(value, bool)
+        if isinstance(value, int) and name not in _UNBOUNDED:
+            _check_size(value, name, where)
         if wrong_bool or not isinstance(value, allowed[name]):
-            raise Malformed(f"{where}: {name} must be {_TYPE_NAMES[allowed[name]]}, found {value!r}")
+            raise Malformed(f"{where}: {name} must be {_TYPE_NAMES[allowed[name]]}, found {shown(value)}")
 
 
 _TYPE_NAMES: dict[type, str] = {
@@ -227,7 +261,9 @@ def _value(value: Any, where: str) -> Any:
     pairs = cast("dict[str, Any]", value)
     for name, number in pairs.items():
         if isinstance(number, bool) or not isinstance(number, int):
-            raise Malformed(f"{where}: the count of {name} must be a whole number, found {number!r}")
+            count = f"the count of {name[:40]}"
+            raise Malformed(f"{where}: {count} must be a whole number, found {shown(number)}")
+        _check_size(number, f"the count of {name[:40]}", where)
     return tuple(pairs.items())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import reading
 from .calls import (
     BeginStep,
     BuildConnectorMeta,
@@ -23,6 +24,7 @@ from .calls import (
     Unpack,
     WorkerCall,
 )
+from .reading import Malformed
 from .values import (
     Hashes,
     Metadata,
@@ -69,38 +71,56 @@ def _worker_call_to_json(call: WorkerCall) -> dict[str, Json]:
     return {"call": "close"}
 
 
-def call_from_json(data: dict[str, Json]) -> Call:
+def call_from_json(data: Json) -> Call:
     """A call from its JSON object.
 
     Raises:
-        KeyError, TypeError, ValueError: the object is not a call.
+        Malformed: the object is not a call.
     """
-    name = data["call"]
+    fields = reading.table(data, "a call")
+    name = reading.text(fields.get("call"), "call")
+    if name not in _FIELDS:
+        raise Malformed(f"unknown call {reading.shown(name)}")
+    fields = reading.record(fields, name, ("call", *_FIELDS[name]))
     if name == "build_connector_meta":
-        views = tuple(_view_from_json(view) for view in data["requests"])
-        return BuildConnectorMeta(tuple(data["scheduled"].items()), views)
+        scheduled = _counts(fields["scheduled"], "scheduled")
+        return BuildConnectorMeta(scheduled, tuple(map(_view, reading.array(fields["requests"], "requests"))))
     if name == "take_output":
-        outputs = None if data["outputs"] is None else _outputs_from_json(data["outputs"])
-        return TakeOutput(_view_from_json(data["request"]), outputs)
+        outputs = None if fields["outputs"] is None else _outputs(fields["outputs"])
+        return TakeOutput(_view(fields["request"]), outputs)
     if name == "request_finished":
-        return RequestFinished(_view_from_json(data["request"]), data["preempted"])
+        return RequestFinished(_view(fields["request"]), reading.boolean(fields["preempted"], "preempted"))
     if name == "reset":
         return Reset()
     if name == "unpack":
-        return Unpack(bytes.fromhex(data["data"]), data["item_size"])
-    return _worker_call_from_json(name, data)
+        size = reading.integer(fields["item_size"], "item_size")
+        return Unpack(reading.hexadecimal(fields["data"], "data"), size)
+    return _worker_call(name, fields)
 
 
-def _worker_call_from_json(name: str, data: dict[str, Json]) -> WorkerCall:
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "build_connector_meta": ("scheduled", "requests"),
+    "take_output": ("request", "outputs"),
+    "request_finished": ("request", "preempted"),
+    "reset": (),
+    "unpack": ("data", "item_size"),
+    "begin_step": ("metadata",),
+    "prepare_output": ("batch",),
+    "process_output": ("step", "parts"),
+    "close": (),
+}
+"""The calls, and the fields of each."""
+
+
+def _worker_call(name: str, fields: dict[str, Json]) -> WorkerCall:
     if name == "begin_step":
-        return BeginStep(_metadata_from_json(data["metadata"]))
+        return BeginStep(_metadata(fields["metadata"]))
     if name == "prepare_output":
-        return PrepareOutput(tuple((request, start, count) for request, start, count in data["batch"]))
+        return PrepareOutput(tuple(map(_batched, reading.array(fields["batch"], "batch"))))
     if name == "process_output":
-        return ProcessOutput(tuple(map(_part_from_json, data["parts"])), data["step"])
-    if name == "close":
-        return Close()
-    raise ValueError(f"unknown call {name!r}")
+        parts = tuple(map(_part, reading.array(fields["parts"], "parts")))
+        return ProcessOutput(parts, reading.integer(fields["step"], "step", 0))
+    return Close()
 
 
 def result_to_json(result: Result) -> Json:
@@ -129,19 +149,21 @@ def result_from_json(data: Json) -> Result:
     """A result from its JSON form.
 
     Raises:
-        KeyError, TypeError, ValueError: the object is not a result.
+        Malformed: the object is not a result.
     """
     if data is None:
         return None
-    if "generation" in data:
-        return _metadata_from_json(data)
-    if "rows" in data:
-        return Rows(tuple(Row(*row) for row in data["rows"]))
-    if "outputs" in data:
-        return StepOutput(_outputs_from_json(data["outputs"]))
-    if "hashes" in data:
-        return Hashes(tuple(bytes.fromhex(text) for text in data["hashes"]))
-    return Refusal(data["refused"], data["message"])
+    fields = reading.table(data, "a result")
+    if "generation" in fields:
+        return _metadata(fields)
+    if "rows" in fields:
+        return Rows(_rows(reading.record(fields, "rows", ("rows",))["rows"]))
+    if "outputs" in fields:
+        return StepOutput(_outputs(reading.record(fields, "outputs", ("outputs",))["outputs"]))
+    if "hashes" in fields:
+        return Hashes(_hash_list(reading.record(fields, "hashes", ("hashes",))["hashes"]))
+    fields = reading.record(fields, "a result", ("refused", "message"))
+    return Refusal(reading.text(fields["refused"], "refused"), reading.text(fields["message"], "message"))
 
 
 def exchange_to_json(exchange: Exchange) -> dict[str, Json]:
@@ -149,9 +171,13 @@ def exchange_to_json(exchange: Exchange) -> dict[str, Json]:
     return {**call_to_json(exchange.call), "result": result_to_json(exchange.result)}
 
 
-def exchange_from_json(data: dict[str, Json]) -> Exchange:
-    """One line of a trace, read back."""
-    return Exchange(call_from_json(data), result_from_json(data["result"]))
+def exchange_from_json(data: Json) -> Exchange:
+    """One line of a trace, read back; raises ``Malformed`` as ``call_from_json`` does."""
+    fields = dict(reading.table(data, "a call"))
+    if "result" not in fields:
+        raise Malformed("a call lacks its result")
+    result = fields.pop("result")
+    return Exchange(call_from_json(fields), result_from_json(result))
 
 
 def _view_to_json(view: RequestView) -> dict[str, Json]:
@@ -160,26 +186,70 @@ def _view_to_json(view: RequestView) -> dict[str, Json]:
     return fields
 
 
-def _view_from_json(data: dict[str, Json]) -> RequestView:
-    hashes = tuple(bytes.fromhex(text) for text in data["block_hashes"])
-    fields: dict[str, Json] = {**data, "block_hashes": hashes}
-    return RequestView(**fields)
-
-
-def _part_from_json(data: dict[str, Json]) -> Part:
-    fields: dict[str, Json] = {**data, "rows": tuple(Row(*row) for row in data["rows"])}
-    return Part(**fields)
-
-
-def _metadata_from_json(data: dict[str, Json]) -> Metadata:
-    return Metadata(
-        data["generation"],
-        tuple(data["requests"].items()),
-        _hashes_from_json(data["block_hashes"]),
-        tuple(data["finished_requests"]),
-        _hashes_from_json(data["finished_block_hashes"]),
-        _hashes_from_json(data.get("replaced_block_hashes", {})),
+def _view(data: Json) -> RequestView:
+    fields = reading.record(data, "a request", RequestView._fields)
+    counts = ("num_tokens", "num_prompt_tokens", "num_output_tokens", "prompt_start")
+    return RequestView(
+        reading.text(fields["request_id"], "request_id"),
+        *(reading.integer(fields[name], name, 0) for name in counts),
+        block_hashes=_hash_list(fields["block_hashes"]),
+        finished=reading.boolean(fields["finished"], "finished"),
     )
+
+
+def _batched(data: Json) -> tuple[str, int, int]:
+    part = reading.array(data, "a part of a batch")
+    if len(part) != 3:
+        raise Malformed("a part of a batch is a request, its first position and its number of tokens")
+    name, start, count = part
+    return (
+        reading.text(name, "a request of the batch"),
+        reading.integer(start, "its first position", 0),
+        reading.integer(count, "its number of tokens", 0),
+    )
+
+
+def _part(data: Json) -> Part:
+    fields = reading.record(data, "a part of a step", Part._fields)
+    return Part(
+        reading.text(fields["request_id"], "request_id"),
+        reading.integer(fields["token_start"], "token_start", 0),
+        _rows(fields["rows"]),
+        reading.integer(fields["num_sampled"], "num_sampled", 0),
+        reading.integer(fields["num_rejected"], "num_rejected"),
+    )
+
+
+def _metadata(data: Json) -> Metadata:
+    *written, replaced = Metadata._fields
+    fields = reading.record(data, "metadata", written, (replaced,))
+    finished = reading.array(fields["finished_requests"], "finished_requests")
+    return Metadata(
+        reading.integer(fields["generation"], "generation"),
+        _counts(fields["requests"], "requests"),
+        _hashes(fields["block_hashes"], "block_hashes"),
+        tuple(reading.text(name, "a finished request") for name in finished),
+        _hashes(fields["finished_block_hashes"], "finished_block_hashes"),
+        _hashes(fields.get(replaced, {}), replaced),
+    )
+
+
+def _counts(data: Json, what: str) -> tuple[tuple[str, int], ...]:
+    pairs = reading.table(data, what).items()
+    return tuple((name, reading.integer(count, f"{what} of {name[:40]}")) for name, count in pairs)
+
+
+def _rows(data: Json) -> tuple[Row, ...]:
+    return tuple(map(_row, reading.array(data, "rows")))
+
+
+def _row(data: Json) -> Row:
+    fields = reading.array(data, "a row")
+    if len(fields) not in (4, 5):
+        raise Malformed("a row is a request, a position, a generation, a computation and at most a text")
+    position, generation, computation = (reading.integer(field, "a number of a row") for field in fields[1:4])
+    request, text = (reading.text(field, "a text of a row") for field in (fields[0], (*fields, "")[4]))
+    return Row(request, position, generation, computation, text)
 
 
 def _row_to_json(row: Row) -> list[Json]:
@@ -195,21 +265,23 @@ def _output_to_json(output: RequestOutput) -> dict[str, Json]:
     return {**fields, "failed": True} if output.failed else fields
 
 
-def _outputs_from_json(data: dict[str, Json]) -> Outputs:
-    return tuple((request_id, _output_from_json(output)) for request_id, output in data.items())
+def _outputs(data: Json) -> Outputs:
+    return tuple((name, _output(output)) for name, output in reading.table(data, "outputs").items())
 
 
-def _output_from_json(data: dict[str, Json]) -> RequestOutput:
-    return RequestOutput(
-        data["token_start"], tuple(Row(*row) for row in data["rows"]), data.get("failed", False)
-    )
+def _output(data: Json) -> RequestOutput:
+    fields = reading.record(data, "an output", ("token_start", "rows"), ("failed",))
+    failed = reading.boolean(fields.get("failed", False), "failed")
+    return RequestOutput(reading.integer(fields["token_start"], "token_start"), _rows(fields["rows"]), failed)
 
 
 def _hashes_to_json(hashes: tuple[tuple[str, tuple[bytes, ...]], ...]) -> dict[str, Json]:
     return {request_id: [block_hash.hex() for block_hash in items] for request_id, items in hashes}
 
 
-def _hashes_from_json(data: dict[str, Json]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
-    return tuple(
-        (request_id, tuple(bytes.fromhex(text) for text in items)) for request_id, items in data.items()
-    )
+def _hashes(data: Json, what: str) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
+    return tuple((name, _hash_list(hashes)) for name, hashes in reading.table(data, what).items())
+
+
+def _hash_list(data: Json) -> tuple[bytes, ...]:
+    return tuple(reading.hexadecimal(digits, "a hash") for digits in reading.array(data, "hashes"))

@@ -15,7 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from auxout_spec import reading
 from auxout_spec.clauses import CLAUSES
+from auxout_spec.reading import Malformed
 
 from . import files
 from .mistakes import UserMistake, check_clause, check_profile
@@ -150,12 +152,12 @@ def _listed(words: Iterable[str]) -> str:
 
 def _parse(text: str, source: str) -> Expectations:
     try:
-        data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise UserMistake(f"not JSON: {error}") from None
+        data = reading.parse(text)
+    except Malformed as error:
+        raise UserMistake(str(error)) from None
     fields = _object(data, ("auxout", "profile", "expected"), "the file")
     if fields["auxout"] != FORMAT:
-        raise UserMistake(f'expected "auxout": "{FORMAT}", found {fields["auxout"]!r}')
+        raise UserMistake(f'expected "auxout": "{FORMAT}", found {reading.shown(fields["auxout"])}')
     profile = check_profile(str(fields["profile"]))
     if not isinstance(fields["expected"], list):
         raise UserMistake('"expected" must be a list of {"clause": ..., "reason": ...}')

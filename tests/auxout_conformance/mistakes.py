@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.engine.guards import GUARDS
 from auxout_spec.profiles import PROFILES, is_judged
+from auxout_spec.reading import shown
 
 
 class UserMistake(Exception):
@@ -29,7 +30,7 @@ def check_clause(name: str) -> str:
     clause_id = name.upper()
     if clause_id not in CLAUSES:
         hint = did_you_mean(clause_id, CLAUSES) or "; `auxout clauses` lists them"
-        raise UserMistake(f"there is no clause {name!r}{hint}")
+        raise UserMistake(f"there is no clause {shown(name)}{hint}")
     return clause_id
 
 
@@ -49,5 +50,5 @@ def check_profile(name: str) -> str:
         UserMistake: there is no such profile.
     """
     if not is_judged(name):
-        raise UserMistake(f"there is no profile {name!r}; the profiles are {', '.join(PROFILES)}")
+        raise UserMistake(f"there is no profile {shown(name)}; the profiles are {', '.join(PROFILES)}")
     return name

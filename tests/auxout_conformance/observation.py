@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from auxout_spec import trace
+from auxout_spec import reading, trace
 from auxout_spec.clauses import CLAUSES
+from auxout_spec.reading import Malformed
 from auxout_spec.values import Result
 
 
@@ -64,13 +65,42 @@ def to_json(observation: Observation) -> dict[str, Any]:
     return {"result": trace.result_to_json(outcome), **data}
 
 
-def from_json(data: dict[str, Any]) -> Observation:
-    """Read back; a foreign process may have written anything, so errors are for the caller to judge."""
-    notes = tuple((CLAUSES[clause].id, str(text)) for clause, text in data["notes"])
-    usage = Usage(*map(int, data["usage"])) if "usage" in data else None
-    traits = tuple(map(str, data["traits"]))
-    if "raised" in data:
-        return Observation(Raised(**data["raised"]), notes, usage, traits)
-    if "odd" in data:
-        return Observation(Odd(str(data["odd"])), notes, usage, traits)
-    return Observation(trace.result_from_json(data["result"]), notes, usage, traits)
+def from_json(data: Any) -> Observation:
+    """Read back; a foreign process may have written anything.
+
+    Raises:
+        Malformed: it is no observation.
+    """
+    kinds = ("raised", "odd", "result")
+    fields = reading.record(data, "an answer", ("notes", "traits"), ("usage", *kinds))
+    notes = tuple(map(_note, reading.array(fields["notes"], "notes")))
+    traits = tuple(reading.text(trait, "a trait") for trait in reading.array(fields["traits"], "traits"))
+    usage = _usage(fields["usage"]) if "usage" in fields else None
+    kind = [name for name in kinds if name in fields]
+    if len(kind) != 1:
+        raise Malformed(f"an answer has one of {', '.join(kinds)}")
+    return Observation(_outcome(kind[0], fields[kind[0]]), notes, usage, traits)
+
+
+def _outcome(kind: str, data: Any) -> Result | Raised | Odd:
+    if kind == "odd":
+        return Odd(reading.text(data, "odd"))
+    if kind == "result":
+        return trace.result_from_json(data)
+    fields = reading.record(data, "raised", Raised._fields)
+    words = (reading.text(fields[name], name) for name in ("type", "message"))
+    return Raised(*words, refusal=reading.boolean(fields["refusal"], "refusal"))
+
+
+def _note(data: Any) -> tuple[str, str]:
+    note = reading.array(data, "a note")
+    if len(note) != 2 or reading.text(note[0], "the clause of a note") not in CLAUSES:
+        raise Malformed("a note is a clause and a sentence")
+    return note[0], reading.text(note[1], "a note")
+
+
+def _usage(data: Any) -> Usage:
+    numbers = [reading.integer(number, "usage") for number in reading.array(data, "usage")]
+    if len(numbers) != len(Usage._fields):
+        raise Malformed(f"usage has {len(Usage._fields)} numbers")
+    return Usage(*numbers)

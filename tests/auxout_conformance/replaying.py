@@ -9,6 +9,7 @@ from typing import NamedTuple
 from auxout_spec import scenario as scenarios
 from auxout_spec.engine import Impossible
 from auxout_spec.profiles import named
+from auxout_spec.reading import Malformed
 from auxout_spec.scenario import Scenario
 
 from . import files, render, runner
@@ -49,7 +50,7 @@ def read_scenario(given: str) -> Scenario:
         name, text = given, files.read_text(given, "scenario")
     try:
         return scenarios.load(text)
-    except (ValueError, RecursionError) as error:
+    except Malformed as error:
         raise UserMistake(f"the scenario ({name}) cannot be read: {error}") from None
 
 

@@ -13,15 +13,27 @@ import platform
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import Any, NamedTuple, cast
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
 
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+from auxout_spec import reading
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
+from auxout_spec.profiles import PROFILES
+from auxout_spec.reading import Malformed
 
 from .verdicts import ClauseResult, Report, Verdict, Violation
 from .version import tool_version
 
 FORMAT = "report/1"
+KINDS = ("header", "target", "clause", "violation", "summary", "verification")
+"""The kinds of lines."""
+_MAX_WORDS = 200
+"""Letters of what a message quotes."""
 
 
 class MalformedReport(ValueError):
@@ -105,9 +117,11 @@ def read(text: str) -> ReportFile:
     Raises:
         MalformedReport: not a report, or one that ends in the middle of a target.
     """
-    lines = [_line(number, raw) for number, raw in enumerate(text.splitlines(), 1) if raw.strip()]
-    if not lines or lines[0].get("auxout") != FORMAT:
+    raws = text.split("\n")
+    head = _object(1, raws[0])
+    if head.get("auxout") != FORMAT:
         raise MalformedReport(f'line 1: expected a header with "auxout": "{FORMAT}"')
+    lines = [_line(number, raw) for number, raw in enumerate(raws, 1) if raw.strip()]
     reports: list[Report] = []
     group: list[dict[str, Any]] = []
     verification = None
@@ -158,14 +172,42 @@ def _violation_line(target: str, violation: Violation) -> dict[str, Any]:
     }
 
 
-def _line(number: int, raw: str) -> dict[str, Any]:
+@cache
+def schema() -> dict[str, Any]:
+    """The JSON schema of a report's lines."""
+    text = (resources.files("auxout_conformance") / "report.schema.json").read_text(encoding="utf-8")
+    return reading.parse(text)
+
+
+@cache
+def _validator(kind: str) -> Draft202012Validator:
+    return Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": schema()["$defs"]})
+
+
+def _object(number: int, raw: str) -> dict[str, Any]:
     try:
-        data = json.loads(raw)
-    except json.JSONDecodeError as error:
-        raise MalformedReport(f"line {number}: not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise MalformedReport(f"line {number}: expected an object")
-    return cast("dict[str, Any]", data)
+        return reading.table(reading.parse(raw), "a line of a report")
+    except Malformed as error:
+        raise MalformedReport(f"line {number}: {error}") from None
+
+
+def _line(number: int, raw: str) -> dict[str, Any]:
+    """One line as the schema describes it, of a protocol version that is known here."""
+    line = _object(number, raw)
+    kind = line.get("line")
+    if kind not in KINDS:
+        raise MalformedReport(
+            f'line {number}: "line" is one of {", ".join(KINDS)}, found {reading.shown(kind)}'
+        )
+    wrong = best_match(_validator(kind).iter_errors(line))
+    if wrong is not None:
+        raise MalformedReport(f"line {number}: {wrong.json_path}: {wrong.message[:_MAX_WORDS]}")
+    profile = line.get("profile")
+    if profile is not None and profile not in PROFILES:
+        raise MalformedReport(
+            f"line {number}: there is no profile {reading.shown(profile)} here; is auxout too old?"
+        )
+    return line
 
 
 def _report(group: list[dict[str, Any]], number: int) -> Report:
@@ -183,7 +225,7 @@ def _report(group: list[dict[str, Any]], number: int) -> Report:
             "violations": tuple(violation_from(line) for line in group if line["line"] == "violation"),
         }
         return Report(**fields)
-    except (KeyError, ValueError) as error:
+    except (KeyError, Malformed) as error:
         raise MalformedReport(f"the lines of {first.get('target')!r}, up to {number}: {error}") from None
 
 
@@ -196,7 +238,7 @@ def violation_from(line: dict[str, Any], clause: str = "") -> Violation:
     names = ("event", "call", "expected", "actual", "found_by", "seed", "replay")
     return Violation(
         clause=clause or line["clause"],
-        scenario=scenarios.load(json.dumps(line["scenario"])),
+        scenario=scenarios.from_json(line["scenario"]),
         shrunk_from=line.get("shrunk_from"),
         **{name: line[name] for name in names},
     )

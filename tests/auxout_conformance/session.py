@@ -29,6 +29,7 @@ from auxout_spec.calls import (
     WorkerCall,
 )
 from auxout_spec.calls import Reset as ResetCall
+from auxout_spec.reading import MAX_INTEGER
 from auxout_spec.values import Hashes, Metadata, Outputs, Rows, StepOutput
 
 from .objects import ROW_DTYPE, ROW_SHAPE, Requests, RowCodec, StepMetadata
@@ -211,6 +212,8 @@ def read_metadata(returned: Any) -> Metadata | Odd:
     ints = [generation, *requests.values()]
     if not all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in ints):
         return Odd("generation and emit starts must be whole numbers")
+    if any(abs(int(value)) > MAX_INTEGER for value in ints):
+        return Odd("generation or an emit start is larger than any counter")
     if not all(
         isinstance(name, str) for name in (*requests, *packed, *packed_apart, *packed_again, *finished)
     ):

@@ -6,13 +6,12 @@ them: what the one sent must be what the other got (CHAN).
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auxout_spec import calls, trace
+from auxout_spec import calls, reading, trace
 from auxout_spec.calls import (
     WORKER_CALLS,
     BeginStep,
@@ -26,6 +25,7 @@ from auxout_spec.calls import (
     TakeOutput,
 )
 from auxout_spec.profiles import Profile
+from auxout_spec.reading import Malformed
 from auxout_spec.values import Metadata, Outputs, Refusal, Result, StepOutput
 from auxout_spec.worker import Limits
 
@@ -82,16 +82,14 @@ def read(lines: Iterable[str]) -> Recorded:
     exchanges: list[tuple[int, Exchange]] = []
     profile = limits = None
     for number, line in enumerate(lines, 1):
-        data = _parsed(number, line)
-        if profile is None:
-            if data.get("auxout") != FORMAT:
-                raise MalformedTrace(f'line 1: expected "auxout": "{FORMAT}"')
-            profile, limits = str(data.get("profile", "")), _limits(data)
-            continue
         try:
-            exchanges.append((number, trace.exchange_from_json(data)))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise MalformedTrace(f"line {number}: not a recorded call ({error})") from None
+            data = reading.table(reading.parse(line), "a line of a trace")
+            if profile is None:
+                profile, limits = _profile(data), _limits(data)
+            else:
+                exchanges.append((number, trace.exchange_from_json(data)))
+        except Malformed as error:
+            raise MalformedTrace(f"line {number}: {error}") from None
     if profile is None:
         raise MalformedTrace("the trace is empty")
     for number, exchange in exchanges:
@@ -188,18 +186,16 @@ class Channel:
             self.outputs = right.outputs
 
 
+def _profile(header: dict[str, Any]) -> str:
+    if header.get("auxout") != FORMAT:
+        raise Malformed(f'expected "auxout": "{FORMAT}"')
+    return reading.text(header.get("profile", ""), "profile")
+
+
 def _limits(header: dict[str, Any]) -> Limits | None:
-    try:
-        return Limits(int(header["block_size"]), int(header["max_objects"]))
-    except (KeyError, TypeError, ValueError):
+    if not header.keys() & {"block_size", "max_objects"}:
         return None
-
-
-def _parsed(number: int, line: str) -> dict[str, Any]:
-    try:
-        data = json.loads(line)
-    except ValueError:
-        raise MalformedTrace(f"line {number}: not JSON") from None
-    if not isinstance(data, dict):
-        raise MalformedTrace(f"line {number}: a trace has one object a line")
-    return data
+    block_size, max_objects = (
+        reading.integer(header.get(name), name, 1) for name in ("block_size", "max_objects")
+    )
+    return Limits(block_size, max_objects)

@@ -83,7 +83,13 @@ VERIFICATION = {
             },
         },
     ],
-    "moves": [{"profile": "0.32", "clauses": ["SCHED-EMIT-4"], "instead_of": ["SCHED-EMIT-3"]}],
+    "moves": [
+        {
+            "profile": "0.32", "clauses": ["SCHED-EMIT-4"], "instead_of": ["SCHED-EMIT-3"],
+            "call": "build_connector_meta({})", "base": EXPECTED, "patched": ACTUAL,
+            "scenario": json.loads(scenarios.dump(SCENARIO)),
+        }
+    ],
     "changes": [
         {
             "what": "reset: another answer", "event": 1, "call": "reset()", "base": "None", "patched": "1",

@@ -177,10 +177,10 @@ def test_a_request_without_sampling_parameters_starts_at_zero() -> None:
     [
         ([], "the trace is empty"),
         (["nonsense"], "line 1: not JSON"),
-        (["[]"], "line 1: a trace has one object a line"),
+        (["[]"], "line 1: a line of a trace must be an object"),
         (["{}"], 'line 1: expected "auxout": "trace/1"'),
-        ([HEADER, '{"call": "fly"}'], "line 2: not a recorded call"),
-        ([HEADER, '{"call": "reset"}'], "line 2: not a recorded call"),
+        ([HEADER, '{"call": "fly", "result": null}'], "line 2: unknown call 'fly'"),
+        ([HEADER, '{"call": "reset"}'], "line 2: a call lacks its result"),
     ],
 )
 def test_malformed(lines: list[str], message: str) -> None:
@@ -204,4 +204,4 @@ def test_the_command(run: Any, tmp_path: Path) -> None:
     assert run("trace", "check", path).code == 2
     path.write_text("nothing")
     ran = run("trace", "check", path)
-    assert (ran.code, ran.err) == (2, f"auxout: {path}: line 1: not JSON\n")
+    assert (ran.code, ran.err) == (2, f"auxout: {path}: line 1: not JSON: Expecting value: line 1 column 1 (char 0)\n")
