@@ -40,6 +40,7 @@ _COMPONENTS = {
     "HIT": "What the engine takes up from elsewhere",
     "CHAN": "The way between the two halves",
     "CLIENT": "What a client does with the rows",
+    "ENGINE": "The engine",
 }
 _TYPES = {int: "number", str: "text", bool: "true or false", dict: "request → number"}
 

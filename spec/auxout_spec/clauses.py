@@ -3,8 +3,8 @@
 Refusals, cases, known findings, known-bad targets, failure messages and docs cite these ids. Ids are never
 reused. Their first part is the component: SCHED is the scheduler connector, WIRE what travels to the worker, WORK
 the worker connector, STORE its store, ROW what the engine gets in the end, HIT what it takes up from elsewhere, CHAN
-the way between the two, FAIL what holds instead of refusals where an inconsistent request fails alone, CLIENT what is
-done with rows after the engine returned them.
+the way between the two, FAIL what holds instead of refusals where an inconsistent request fails alone, ENGINE the
+engine that calls them, CLIENT what is done with rows after the engine returned them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Clause(NamedTuple):
 
     @property
     def component(self) -> str:
-        """``SCHED``, ``WIRE``, ``WORK``, ``STORE``, ``ROW``, ``FAIL``, ``HIT``, ``CHAN`` or ``CLIENT``."""
+        """``SCHED``, ``WIRE``, ``WORK``, ``STORE``, ``ROW``, ``FAIL``, ``HIT``, ``CHAN``, ``ENGINE`` or ``CLIENT``."""
         return self.id.split("-")[0]
 
 
@@ -171,6 +171,13 @@ _CLAUSES = (
     # What a trace of both halves shows of the way between them.
     Clause("CHAN-META-1", "MUST", "The worker begins its steps with the metadata that the scheduler connector built, each once and in order.", f"{_ENGINE} schedule, executor message queue"),
     Clause("CHAN-OUT-1", "MUST", "The output taken for a request is what the worker returned for it in the step processed last.", f"{_ENGINE} update_from_output"),
+    # What a trace shows of the engine that made the calls.
+    Clause("ENGINE-TABLE-1", "MUST", "The engine shows build_connector_meta every request that it schedules and every one whose end it did not tell, each once.", f"{_ENGINE} schedule, self.requests"),
+    Clause("ENGINE-END-1", "MUST", "The engine tells each end of a request once, with request_finished, before it forgets the request.", f"{_ENGINE} _free_request"),
+    Clause("ENGINE-STEP-1", "MUST", "The engine runs a forward pass with exactly the requests that the step began with, each once, and lets each step begin with metadata of its own.", f"{_WORKER}.begin_step"),
+    Clause("ENGINE-TAKE-1", "MUST", "The engine takes each output of a live request exactly once, before the next step is processed, unless its KV failed to load.", f"{_ENGINE} update_from_output"),
+    Clause("ENGINE-RESET-1", "MUST", "The engine tells of a reset of its prefix cache once if it succeeded, before the next step is built, and not if it failed.", f"{_ENGINE} reset_prefix_cache"),
+    Clause("ENGINE-CALL-1", "MUST", "The engine makes no call that the protocol forbids, so that nothing has to be refused.", "a refused call ends the engine"),
     # What a client reads from an engine's answer.
     Clause("CLIENT-DECODE-1", "MUST", "A call of n tokens whose rows start at s has exactly n - 1 - s rows; another number is refused.", _LAST),
     Clause("CLIENT-DECODE-2", "MUST", "A start that is negative, beyond the last token, or other than the one the payload names is refused.", _SILENT),

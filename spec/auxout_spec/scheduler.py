@@ -59,14 +59,18 @@ def build_connector_meta(
     """Describe one step to the worker: who runs, which hashes are new, who ended (SCHED-META, -EMIT, -HASH, -TERM).
 
     Args:
-        scheduled: ids of ``num_scheduled_tokens``, in the engine's order; all are among ``requests``.
-        requests: every request the engine knows.
+        scheduled: ids of ``num_scheduled_tokens``, in the engine's order.
+        requests: every request the engine knows, so those scheduled and those active (ENGINE-TABLE-1).
     """
     views = {view.request_id: view for view in requests}
     active = dict(state.active)
     new_hashes: dict[RequestId, tuple[BlockHash, ...]] = {}
     replaced: dict[RequestId, tuple[BlockHash, ...]] = {}
-    for request_id in build_order(state, scheduled):
+    order = build_order(state, scheduled)
+    missing = [request_id for request_id in order if request_id not in views]
+    if missing:
+        return state, Refusal("ENGINE-TABLE-1", f"request {missing[0]} is not shown")
+    for request_id in order:
         view, sent = views[request_id], active.get(request_id, NOTHING_SENT)
         again = is_replaced(view, sent, request_id in scheduled)
         hashes = unsent_hashes(view, sent, again)

@@ -24,6 +24,7 @@ from .calls import (
     Unpack,
     WorkerCall,
 )
+from .duties import CacheReset, Discarded, Note
 from .reading import Malformed
 from .values import (
     Hashes,
@@ -178,6 +179,28 @@ def exchange_from_json(data: Json) -> Exchange:
         raise Malformed("a call lacks its result")
     result = fields.pop("result")
     return Exchange(call_from_json(fields), result_from_json(result))
+
+
+def note_to_json(note: Note) -> dict[str, Json]:
+    """A line of a trace that no connector is called with; ``note`` says what the engine did."""
+    if isinstance(note, CacheReset):
+        return {"note": "reset", "succeeded": note.succeeded}
+    return {"note": "discarded", "requests": list(note.requests)}
+
+
+def entry_from_json(data: Json) -> Exchange | Note:
+    """Any line of a trace; raises ``Malformed`` as ``call_from_json`` does."""
+    fields = reading.table(data, "a line of a trace")
+    if "note" not in fields:
+        return exchange_from_json(fields)
+    if fields["note"] == "reset":
+        fields = reading.record(fields, "a reset", ("note", "succeeded"))
+        return CacheReset(reading.boolean(fields["succeeded"], "succeeded"))
+    if fields["note"] == "discarded":
+        fields = reading.record(fields, "what is discarded", ("note", "requests"))
+        names = reading.array(fields["requests"], "requests")
+        return Discarded(tuple(reading.text(name, "a request") for name in names))
+    raise Malformed(f"unknown note {reading.shown(fields['note'])}")
 
 
 def _view_to_json(view: RequestView) -> dict[str, Json]:

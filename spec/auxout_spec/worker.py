@@ -148,6 +148,8 @@ def prepare_output(
 ) -> tuple[WorkerState, Refusal | None]:
     """Take the step's snapshot; it is in flight until it is processed (WORK-STEP-1)."""
     requests: Requests = dict(state.requests)
+    if len(set(request_ids)) < len(request_ids):
+        return state, Refusal("ENGINE-STEP-1", "a request is in the batch twice")
     for request_id in request_ids:
         request = requests.get(request_id)
         if request is None:

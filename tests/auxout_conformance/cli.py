@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from .mistakes import UserMistake
+from . import interrupts
+from .mistakes import UserMistake, shortened
 from .options import build_parser
 from .targets.wheels import cache_dir
 from .verdicts import EXIT_USAGE, Verdict
@@ -21,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         # Hypothesis would leave its notes in whatever folder the command was typed.
         os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(cache_dir() / "hypothesis"))
+        interrupts.install()
     words = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
@@ -31,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UserMistake as mistake:
-        print(f"auxout: {mistake}", file=sys.stderr)
+        print(f"auxout: {shortened(str(mistake))}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("auxout: interrupted; there is no result.", file=sys.stderr)

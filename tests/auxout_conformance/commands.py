@@ -232,7 +232,7 @@ def _trace(args: argparse.Namespace, words: Sequence[str]) -> int:
         raise UserMistake(f"{args.file}: {error}") from None
     profile = args.profile or recorded.profile or LATEST
     check_profile(profile)
-    checked = tracing.check(recorded.exchanges, named(profile), recorded.limits)
+    checked = tracing.check(recorded, named(profile))
     verdict = Verdict.CONFORM if checked.impossible is None else Verdict.VIOLATION
     if checked.impossible is not None:
         screen.lines(render.impossible_lines(checked.impossible))

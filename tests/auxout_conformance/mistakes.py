@@ -15,6 +15,15 @@ class UserMistake(Exception):
     """What the user asked for cannot be done; the message is shown without a traceback."""
 
 
+_MAX_MESSAGE = 1000
+"""Letters: what a file holds may stand in a message, and can be of any length."""
+
+
+def shortened(message: str) -> str:
+    """A message that fits on a screen."""
+    return message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 4]} ..."
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint that ends a sentence, such as ``; did you mean SCHED-META-1?``, or nothing."""
     close = get_close_matches(word, list(known), n=2, cutoff=0.6)

@@ -7,13 +7,15 @@ Wrap the connectors where the engine makes them; both write into one file if the
     runner.aux_output_connector = WorkerRecorder(runner.aux_output_connector, trace, rows)
 
 Each call is written with its arguments as they were and with what came back; exceptions are recorded and raised
-again. Rows are recorded as digests of their values, which is all that checking a trace needs.
+again. What the engine does besides can be noted: ``trace.cache_reset(succeeded)`` where it resets its prefix cache,
+``trace.discarded(ids)`` where KV failed to load. Rows are recorded as digests of their values, which is all that
+checking a trace needs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, TextIO
@@ -33,6 +35,7 @@ from auxout_spec.calls import (
     Reset,
     TakeOutput,
 )
+from auxout_spec.duties import CacheReset, Discarded
 from auxout_spec.values import (
     Metadata,
     Outputs,
@@ -70,6 +73,14 @@ class Trace:
         """Write one line."""
         self._file.write(json.dumps(data) + "\n")
         self._file.flush()
+
+    def cache_reset(self, succeeded: bool) -> None:
+        """Note that the engine reset its prefix cache, or that it could not."""
+        self.write(trace.note_to_json(CacheReset(succeeded)))
+
+    def discarded(self, request_ids: Iterable[str]) -> None:
+        """Note that the engine discards what is in flight of some requests, because their KV failed to load."""
+        self.write(trace.note_to_json(Discarded(tuple(request_ids))))
 
     def recorded(self, call: Call, action: Callable[[], Any], read: Callable[[Any], Result]) -> Any:
         """Do something and write the call that it is with what came back."""

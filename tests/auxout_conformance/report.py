@@ -23,7 +23,7 @@ from jsonschema.exceptions import best_match
 from auxout_spec import reading
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
-from auxout_spec.profiles import PROFILES
+from auxout_spec.profiles import is_judged
 from auxout_spec.reading import Malformed
 
 from .verdicts import ClauseResult, Report, Verdict, Violation
@@ -202,12 +202,24 @@ def _line(number: int, raw: str) -> dict[str, Any]:
     wrong = best_match(_validator(kind).iter_errors(line))
     if wrong is not None:
         raise MalformedReport(f"line {number}: {wrong.json_path}: {wrong.message[:_MAX_WORDS]}")
+    try:
+        for scenario in _scenarios(line):
+            scenarios.from_json(scenario)
+    except Malformed as error:
+        raise MalformedReport(f"line {number}: a scenario: {error}") from None
     profile = line.get("profile")
-    if profile is not None and profile not in PROFILES:
+    if profile is not None and not is_judged(profile):
         raise MalformedReport(
             f"line {number}: there is no profile {reading.shown(profile)} here; is auxout too old?"
         )
     return line
+
+
+def _scenarios(line: dict[str, Any]) -> list[Any]:
+    """The scenarios of a line that the schema describes."""
+    told = [clause["violation"] for clause in line.get("clauses", ()) if clause["violation"] is not None]
+    told += [*line.get("moves", ()), *line.get("changes", ())]
+    return [each["scenario"] for each in (line, *told) if "scenario" in each]
 
 
 def _report(group: list[dict[str, Any]], number: int) -> Report:
@@ -225,7 +237,7 @@ def _report(group: list[dict[str, Any]], number: int) -> Report:
             "violations": tuple(violation_from(line) for line in group if line["line"] == "violation"),
         }
         return Report(**fields)
-    except (KeyError, Malformed) as error:
+    except KeyError as error:
         raise MalformedReport(f"the lines of {first.get('target')!r}, up to {number}: {error}") from None
 
 

@@ -13,6 +13,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
+from . import interrupts
 from .render import columns
 from .verdicts import Progress, Verdict
 
@@ -79,6 +80,7 @@ class Sparse:
         self._shown: set[tuple[str, str]] = set()
 
     def show(self, progress: Progress) -> None:
+        interrupts.check()
         phase = (progress.target, progress.phase)
         if phase not in self._shown:
             total = f" ({progress.total})" if progress.total else ""
@@ -94,6 +96,7 @@ class Bar:
         self._task: TaskID | None = None
 
     def show(self, progress: Progress) -> None:
+        interrupts.check()
         if self._task is None:
             self._task = self._progress.add_task("", total=None)
         what = f"{progress.target}  {progress.phase}"

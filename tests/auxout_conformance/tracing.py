@@ -1,17 +1,17 @@
 """Checks a trace: whether connectors that keep the protocol can have made these answers.
 
 A trace holds the calls of a scheduler connector, of a worker, or of both. With both it also shows the way between
-them: what the one sent must be what the other got (CHAN).
+them: what the one sent must be what the other got (CHAN); and what the engine owes them (ENGINE).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from auxout_spec import calls, reading, trace
+from auxout_spec import calls, duties, reading, trace
 from auxout_spec.calls import (
     WORKER_CALLS,
     BeginStep,
@@ -24,6 +24,8 @@ from auxout_spec.calls import (
     ProcessOutput,
     TakeOutput,
 )
+from auxout_spec.clauses import CLAUSES
+from auxout_spec.duties import CacheReset, Note
 from auxout_spec.profiles import Profile
 from auxout_spec.reading import Malformed
 from auxout_spec.values import Metadata, Outputs, Refusal, Result, StepOutput
@@ -67,8 +69,8 @@ class Recorded:
 
     profile: str
     """The protocol version that its recorder named; empty if none."""
-    exchanges: list[tuple[int, Exchange]]
-    """The calls with their line numbers."""
+    entries: list[tuple[int, Exchange | Note]]
+    """The calls, and what was noted between them, with their line numbers."""
     limits: Limits | None = None
     """The sizes of the worker, if its calls are recorded."""
 
@@ -79,7 +81,7 @@ def read(lines: Iterable[str]) -> Recorded:
     Raises:
         MalformedTrace: a line is not what a recorder writes.
     """
-    exchanges: list[tuple[int, Exchange]] = []
+    entries: list[tuple[int, Exchange | Note]] = []
     profile = limits = None
     for number, line in enumerate(lines, 1):
         try:
@@ -87,50 +89,81 @@ def read(lines: Iterable[str]) -> Recorded:
             if profile is None:
                 profile, limits = _profile(data), _limits(data)
             else:
-                exchanges.append((number, trace.exchange_from_json(data)))
+                entries.append((number, trace.entry_from_json(data)))
         except Malformed as error:
             raise MalformedTrace(f"line {number}: {error}") from None
     if profile is None:
         raise MalformedTrace("the trace is empty")
-    for number, exchange in exchanges:
-        if limits is None and isinstance(exchange.call, WORKER_CALLS):
+    for number, entry in entries:
+        if limits is None and isinstance(entry, Exchange) and isinstance(entry.call, WORKER_CALLS):
             raise MalformedTrace(
                 f"line {number}: a worker's call, but line 1 names no block_size and max_objects"
             )
-    return Recorded(profile, exchanges, limits)
+    return Recorded(profile, entries, limits)
 
 
-def check(
-    exchanges: Sequence[tuple[int, Exchange]], profile: Profile, limits: Limits | None = None
-) -> Checked:
+def check(recorded: Recorded, profile: Profile) -> Checked:
     """Follow a trace with the spec's transitions to the first call or answer that it does not allow."""
-    state, ledger, count = Halves(), Ledger(block_size=limits.block_size if limits else 1), 0
-    channel = Channel.of([exchange for _, exchange in exchanges])
-    for line, (call, answer) in exchanges:
-        count += 1
-        lost = channel.lost(call)
+    return _Checking(recorded, profile).run()
+
+
+class _Checking:
+    """A trace being followed."""
+
+    def __init__(self, recorded: Recorded, profile: Profile) -> None:
+        self._recorded, self._profile, self._limits = recorded, profile, recorded.limits
+        self._state, self._owed = Halves(), duties.NOTHING
+        self._ledger = Ledger(block_size=self._limits.block_size if self._limits else 1)
+        calls_made = [entry for _, entry in recorded.entries if isinstance(entry, Exchange)]
+        self._channel = Channel.of(calls_made)
+        self._notes_resets = any(isinstance(entry, CacheReset) for _, entry in recorded.entries)
+        self._num_calls = 0
+
+    def run(self) -> Checked:
+        """To the end, or to the first impossible line."""
+        for line, entry in self._recorded.entries:
+            if not isinstance(entry, Exchange):
+                self._owed = duties.noted(self._owed, entry)
+                continue
+            self._num_calls += 1
+            wrong = self._wrong(*entry)
+            if wrong is not None:
+                clause, expected, actual = wrong
+                found = Impossible(line, clause, describe_call(entry.call), expected, actual)
+                return Checked(self._num_calls, found)
+        return Checked(self._num_calls, None)
+
+    def _wrong(self, call: Call, answer: Result) -> tuple[str, str, str] | None:
+        """The clause that a call or its answer breaks, what is right and what is wrong; None if all is in order."""
+        lost = self._channel.lost(call)
         if lost is not None:
-            clause, expected = lost
-            return Checked(count, Impossible(line, clause, describe_call(call), expected, "another one"))
-        after, right = calls.apply(profile, limits, state, call)
+            return *lost, "another one"
+        after, right = calls.apply(self._profile, self._limits, self._state, call)
+        breach = self._breach(call, right)
+        if breach is not None:
+            return breach.clause, CLAUSES[breach.clause].sentence, breach.message
         seen = Raised("", answer.message, refusal=True) if isinstance(answer, Refusal) else answer
         if not agrees(right, seen):
-            clause = broken_clause(profile, ledger, state, call, right, seen)
-            views = dict(ledger.views)
+            clause = broken_clause(self._profile, self._ledger, self._state, call, right, seen)
+            views = dict(self._ledger.views)
             if isinstance(call, BuildConnectorMeta):
                 views |= {view.request_id: view for view in call.requests}
-            found = Impossible(
-                line,
-                clause,
-                describe_call(call),
-                describe_outcome(right, views),
-                describe_outcome(seen, views),
-            )
-            return Checked(count, found)
-        channel.record(call, right)
-        ledger.record(call, state, right)
-        state = after
-    return Checked(count, None)
+            return clause, describe_outcome(right, views), describe_outcome(seen, views)
+        if isinstance(right, Refusal) and self._channel.both:
+            return "ENGINE-CALL-1", "no such call", f"a call that is rightly refused ({right.message})"
+        self._owed = duties.after(self._owed, call, right)
+        self._channel.record(call, right)
+        self._ledger.record(call, self._state, right)
+        self._state = after
+        return None
+
+    def _breach(self, call: Call, right: Result) -> Refusal | None:
+        """The duty that the engine breaks by a call; most show only in a trace of both connectors."""
+        if isinstance(right, Refusal) and CLAUSES[right.clause].component == "ENGINE":
+            return right
+        if not self._channel.both:
+            return None
+        return duties.breach(self._owed, self._state.scheduler, call, self._notes_resets)
 
 
 @dataclass

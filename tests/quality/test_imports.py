@@ -35,6 +35,7 @@ PACKAGES = (
                 "griffe",
                 "hypothesis",
                 "jinja2",
+                "jsonschema",
                 "markupsafe",
                 "numpy",
                 "pytest",

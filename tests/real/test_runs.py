@@ -44,7 +44,7 @@ def run(setting: Setting, num_steps: int, seed: int = 1) -> Engine:
 def checked(engine: Engine) -> tracing.Checked:
     """What the spec says of the calls of a run."""
     trace = tracing.read(engine.trace)
-    return tracing.check(trace.exchanges, PROFILES[trace.profile], trace.limits)
+    return tracing.check(trace, PROFILES[trace.profile])
 
 
 def figures(engine: Engine) -> dict[str, int]:

@@ -31,15 +31,15 @@ def exchanges_of(case: Case) -> list[Exchange]:
     return [exchange for _, made in run(case.scenario, P32) for exchange in made]
 
 
-def numbered(exchanges: list[Exchange]) -> list[tuple[int, Exchange]]:
-    return list(enumerate(exchanges, 2))
+def recorded(exchanges: list[Exchange]) -> tracing.Recorded:
+    return tracing.Recorded("0.32", list(enumerate(exchanges, 2)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_spec_s_own_traces_are_accepted(case: Case) -> None:
     exchanges = exchanges_of(case)
     lines = [HEADER, *(json.dumps(trace.exchange_to_json(exchange)) for exchange in exchanges)]
-    checked = tracing.check(tracing.read(lines).exchanges, P32)
+    checked = tracing.check(tracing.read(lines), P32)
     assert checked == tracing.Checked(len(exchanges), None)
 
 
@@ -85,7 +85,7 @@ def test_every_corrupted_answer_is_rejected_at_its_line() -> None:
         for place, (call, result) in enumerate(exchanges):
             for wrong in corrupted(result):
                 bad = [*exchanges[:place], Exchange(call, wrong), *exchanges[place + 1 :]]
-                found = tracing.check(numbered(bad), P32).impossible
+                found = tracing.check(recorded(bad), P32).impossible
                 assert found is not None, (case.name, call, wrong)
                 assert found.line == place + 2
                 count += 1
@@ -101,7 +101,7 @@ def test_what_a_recorder_writes_is_accepted(module: str) -> None:
         for call, right in exchanges_of(case):
             with pytest.raises(AssertionError) if isinstance(right, Refusal) else io.StringIO():
                 _make(recorder, call, requests, rows)
-        checked = tracing.check(tracing.read(file.getvalue().splitlines()).exchanges, P32)
+        checked = tracing.check(tracing.read(file.getvalue().splitlines()), P32)
         assert checked.impossible is None, case.name
         assert checked.num_calls == len(exchanges_of(case))
 
@@ -151,7 +151,7 @@ def test_a_worker_may_count_in_numpy_integers() -> None:
     )
     output = {"A": SimpleNamespace(token_start=np.int32(3), rows=rows)}
     recording.Recorder(connector, recording.Trace(file)).take_output(request, output)
-    ((_, (call, result)),) = tracing.read(file.getvalue().splitlines()).exchanges
+    ((_, (call, result)),) = tracing.read(file.getvalue().splitlines()).entries
     assert len(result.rows) == 1
     assert (call.request.num_tokens, call.outputs[0][1].token_start) == (5, 3)
 
@@ -161,7 +161,7 @@ def test_metadata_of_another_shape_is_recorded_as_a_refusal() -> None:
     connector = SimpleNamespace(build_connector_meta=lambda output, requests: SimpleNamespace())
     recorder = recording.Recorder(connector, recording.Trace(file))
     recorder.build_connector_meta(SimpleNamespace(num_scheduled_tokens={}), {})
-    assert tracing.check(tracing.read(file.getvalue().splitlines()).exchanges, P32).impossible is not None
+    assert tracing.check(tracing.read(file.getvalue().splitlines()), P32).impossible is not None
 
 
 def test_a_request_without_sampling_parameters_starts_at_zero() -> None:
@@ -204,4 +204,7 @@ def test_the_command(run: Any, tmp_path: Path) -> None:
     assert run("trace", "check", path).code == 2
     path.write_text("nothing")
     ran = run("trace", "check", path)
-    assert (ran.code, ran.err) == (2, f"auxout: {path}: line 1: not JSON: Expecting value: line 1 column 1 (char 0)\n")
+    assert (ran.code, ran.err) == (
+        2,
+        f"auxout: {path}: line 1: not JSON: Expecting value: line 1 column 1 (char 0)\n",
+    )

@@ -41,7 +41,7 @@ from auxout_spec.engine import (
 )
 from auxout_spec.engine.options import launchable, most_tokens, takes_drafts
 from auxout_spec.profiles import PROFILES
-from auxout_spec.values import Metadata, Row, StepOutput
+from auxout_spec.values import Metadata, Refusal, Row, StepOutput
 from auxout_spec.worker import Limits
 
 P32 = PROFILES["0.32"]
@@ -95,7 +95,7 @@ def checked(exchanges: list[Exchange]) -> tracing.Checked:
     """A trace of these calls, written, read and checked."""
     lines = [HEADER, *(json.dumps(trace.exchange_to_json(exchange)) for exchange in exchanges)]
     recorded = tracing.read(lines)
-    return tracing.check(recorded.exchanges, PROFILES[recorded.profile], recorded.limits)
+    return tracing.check(recorded, PROFILES[recorded.profile])
 
 
 class Corrupted(NamedTuple):
@@ -168,7 +168,12 @@ def check_runs(seeds: range) -> None:
     for seed in seeds:
         exchanges = random_run(seed)
         found = checked(exchanges)
-        assert found == tracing.Checked(len(exchanges), None), seed
+        assert found.num_calls == len(exchanges), seed
+        if isinstance(exchanges[-1].result, Refusal):  # which ended the engine
+            assert found.impossible is not None
+            assert found.impossible.clause == "ENGINE-CALL-1"
+        else:
+            assert found.impossible is None, seed
 
 
 def check_corruptions(wanted: int) -> None:
@@ -290,6 +295,6 @@ def test_what_a_worker_s_recorder_writes_is_accepted() -> None:
     recorder.close()
     assert recorder.special == 7
     recorded = tracing.read(file.getvalue().splitlines())
-    names = [type(exchange.call).__name__ for _, exchange in recorded.exchanges]
+    names = [type(exchange.call).__name__ for _, exchange in recorded.entries]
     assert names == ["BeginStep", "PrepareOutput", "ProcessOutput", "BeginStep", "Close"]
-    assert tracing.check(recorded.exchanges, P32, recorded.limits).impossible is None
+    assert tracing.check(recorded, P32).impossible is None
