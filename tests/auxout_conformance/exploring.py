@@ -76,6 +76,11 @@ def explore_all(
                     name, states = told.get()
                     show(Progress(name, "exploring", states, _size(expected.get(name))))
                 yield from (_explored(future.result(), expected) for future in done)
+        except BaseException:
+            # What is being explored would be waited for.
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any, Protocol
 
-from auxout_spec import trace
+from auxout_spec import reading, trace
 from auxout_spec.calls import Call
+from auxout_spec.reading import Malformed
 
 from . import isolation, observation
+from .leftovers import GROUP, GUARD, Scratch
 from .observation import Observation
+from .pipes import Pipes, TooLong
 from .session import Session
 from .targets import Target
 from .targets.adapter import Offer, TargetError
@@ -32,10 +33,6 @@ LOAD_SECONDS = 60.0
 CALL_SECONDS = 10.0
 ALL_SECONDS = 900.0
 """How long a process may take over all its answers together."""
-MAX_ANSWER = 16 << 20
-"""Bytes of one answer."""
-LAST_WORDS = 1 << 12
-"""Bytes at the end of a target's standard error that are kept."""
 
 
 class TargetBroken(Exception):
@@ -165,112 +162,106 @@ class Child:
     def __init__(self, target: Target, optimized: bool = False, call_seconds: float = CALL_SECONDS) -> None:
         self._name, self._call_seconds = target.name, call_seconds
         self._twin = Twin(target)
-        self._ended: TargetBroken = Crashed(f"{target.name} is no longer running")
+        self._ended: TargetBroken | None = None
         self._waited = 0.0
         flags = ["-O"] if optimized else []
-        # Unbuffered errors in a file: a pipe nobody reads would block a target that prints much.
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self._scratch = tempfile.TemporaryDirectory(prefix="auxout-") if target.spec.isolated else None
+        self._scratch = Scratch() if target.spec.isolated else None
+        folder = str(self._scratch.folder) if self._scratch else None
         self._process = subprocess.Popen(
             [sys.executable, *flags, "-m", f"{__package__}.child", *target.spec],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd=self._scratch and self._scratch.name,
-            env=isolation.environment(self._scratch.name)
-            if self._scratch
+            stderr=subprocess.PIPE,
+            cwd=folder,
+            env=isolation.environment(folder)
+            if folder
             else {**os.environ, "PYTHONPATH": isolation.python_path()},
             # A session of its own, so that what the target starts ends with it.
             start_new_session=True,
         )
-        self._buffer, self._said = b"", ""
+        GUARD.add(GROUP, self._process.pid)
+        self._pipes = Pipes(self._process)
         try:
             answer = self._read(LOAD_SECONDS, "loading")
             if "broken" in answer:
                 raise DoesNotLoad(f"{target.name} does not load: {answer['broken']}", self.said())
-            self.offer = _offer(target.name, answer)
+            self.offer = self._offer(answer)
         except BaseException:
             # Nobody else knows the process yet.
             self.close()
             raise
 
     def new(self, profile: str, sizes: Sizes | None = None) -> None:
-        self._write({"new": profile, "sizes": sizes and list(sizes)})
+        self._write({"new": profile, "sizes": sizes and list(sizes)}, "starting over")
 
     def call(self, call: Call) -> Observation:
         data = trace.call_to_json(call)
-        self._write(data)
+        self._write(data, data["call"])
         answer = self._read(self._call_seconds, data["call"])
         try:
             return observation.from_json(answer)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise TargetBroken(f"{self._name} answered {data['call']} with something unreadable") from None
+        except Malformed:
+            raise self._unreadable(data["call"]) from None
 
     def said(self) -> str:
         """The end of what the target wrote to standard error, also after it ended."""
-        if not self._errors.closed:
-            # The process shares the file's position: reading must not move it.
-            number = self._errors.fileno()
-            start = max(os.fstat(number).st_size - LAST_WORDS, 0)
-            self._said = os.pread(number, LAST_WORDS, start).decode(errors="replace")
-        return self._said
+        return self._pipes.said()
 
     def optimized(self) -> Host:
         return self._twin.host()
 
     def close(self) -> None:
         self._twin.close()
-        self.said()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._errors):
-            if pipe is not None and not pipe.closed:
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    continue
+        GUARD.drop(GROUP, self._process.pid)
+        self._pipes.close()
         if self._scratch is not None:
-            self._scratch.cleanup()
+            self._scratch.remove()
+        self._ended = self._ended or Crashed(f"{self._name} is no longer running")
 
-    def _write(self, data: dict[str, Any]) -> None:
-        pipe = self._process.stdin
-        if pipe is None or pipe.closed:
+    def _write(self, data: dict[str, Any], doing: str) -> None:
+        if self._ended is not None:
             raise self._ended
         try:
-            pipe.write(json.dumps(data).encode() + b"\n")
-            pipe.flush()
+            self._pipes.send(json.dumps(data).encode(), self._call_seconds)
+        except TimeoutError:
+            raise self._hung(doing, self._call_seconds) from None
         except OSError:
             raise self._broken(Crashed(self._crash("between calls"))) from None
 
     def _read(self, seconds: float, doing: str) -> dict[str, Any]:
-        pipe = self._process.stdout
-        if pipe is None:
-            raise RuntimeError("the child has no standard output")
         started = time.monotonic()
-        with selectors.DefaultSelector() as selector:
-            selector.register(pipe, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                left = min(seconds, ALL_SECONDS - self._waited) - (time.monotonic() - started)
-                if left <= 0 or not selector.select(left):
-                    self.close()
-                    raise self._broken(Hung(f"{self._name} hung: {self._too_long(doing, seconds)}"))
-                data = os.read(pipe.fileno(), 1 << 16)
-                if not data:
-                    raise self._broken(Crashed(self._crash(f"during {doing}")))
-                self._buffer += data
-                if len(self._buffer) > MAX_ANSWER:
-                    self.close()
-                    raise self._broken(Crashed(f"{self._name} answered {doing} without end"))
-        self._waited += time.monotonic() - started
-        line, _, self._buffer = self._buffer.partition(b"\n")
         try:
-            answer = json.loads(line)
-        except (ValueError, RecursionError):
-            answer = None
-        if not isinstance(answer, dict):
-            raise TargetBroken(f"{self._name} answered {doing} with something unreadable")
-        return answer
+            line = self._pipes.receive(min(seconds, ALL_SECONDS - self._waited))
+        except TimeoutError:
+            raise self._hung(doing, seconds) from None
+        except TooLong:
+            raise self._broken(Crashed(f"{self._name} answered {doing} without end")) from None
+        if line is None:
+            raise self._broken(Crashed(self._crash(f"during {doing}")))
+        self._waited += time.monotonic() - started
+        try:
+            return reading.table(reading.parse(line.decode()), "an answer")
+        except ValueError:
+            raise self._unreadable(doing) from None
+
+    def _offer(self, answer: dict[str, Any]) -> Offer:
+        try:
+            fields = reading.record(answer.get("loaded"), "loaded", Offer._fields)
+            halves = (
+                reading.boolean(fields[name], name) for name in ("scheduler", "worker", "writes_behind")
+            )
+            return Offer(*halves, missing=reading.text(fields["missing"], "missing"))
+        except Malformed:
+            raise self._unreadable("loading") from None
+
+    def _unreadable(self, doing: str) -> TargetBroken:
+        return TargetBroken(f"{self._name} answered {doing} with something unreadable", self.said())
+
+    def _hung(self, doing: str, seconds: float) -> TargetBroken:
+        return self._broken(Hung(f"{self._name} hung: {self._too_long(doing, seconds)}"))
 
     def _too_long(self, doing: str, seconds: float) -> str:
         if ALL_SECONDS - self._waited < seconds:
@@ -279,8 +270,9 @@ class Child:
 
     def _broken(self, error: TargetBroken) -> TargetBroken:
         """The target is gone; whoever calls it again hears the same."""
-        error.said = self.said()
         self._ended = error
+        self.close()
+        error.said = self.said()
         return error
 
     def _crash(self, when: str) -> str:
@@ -288,20 +280,11 @@ class Child:
             code = self._process.wait(self._call_seconds)
         except subprocess.TimeoutExpired:
             # It runs on without its end of the pipe.
-            self.close()
             return f"{self._name} closed its answers {when}"
         lines = self.said().strip().splitlines()
         said = f"; its last words: {lines[-1]}" if lines else ""
-        self.close()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         return f"{self._name} crashed {when} ({how}){said}"
-
-
-def _offer(name: str, answer: dict[str, Any]) -> Offer:
-    try:
-        return Offer(**answer["loaded"])
-    except (KeyError, TypeError):
-        raise TargetBroken(f"{name} answered loading with something unreadable") from None
 
 
 def open_host(target: Target) -> Host:

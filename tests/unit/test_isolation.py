@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from auxout_conformance import hosts, isolation
+from auxout_conformance import hosts, isolation, pipes
 from auxout_conformance.hosts import Child, Crashed, DoesNotLoad, Hung, TargetBroken
 from auxout_conformance.observation import Raised
 from auxout_conformance.targets.loading import LoadSpec
@@ -175,7 +175,7 @@ def test_it_may_not_take_for_ever_in_small_steps(folder: Path, monkeypatch: pyte
 
 
 def test_an_answer_without_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "MAX_ANSWER", 1 << 20)
+    monkeypatch.setattr(pipes, "MAX_LINE", 1 << 20)
     body = "while True: os.write(3, b'x' * (1 << 16))"
     with child(folder, body) as running, pytest.raises(Crashed, match="answered reset without end"):
         running.call(Reset())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
-import weakref
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.profiles import LATEST, PER_REQUEST, PROFILES, is_judged
 
+from ..leftovers import Scratch
 from . import revisions, wheels
 from .adapter import TargetError
 from .loading import LoadSpec
@@ -33,18 +32,6 @@ FORMS = (
     ("DIR@REV", "a git revision of a source tree"),
     ("known-bad:NAME", "one of the suite's own faulty connectors"),
 )
-
-
-class Scratch:
-    """A temporary folder that is removed with the last target that uses it."""
-
-    def __init__(self) -> None:
-        try:
-            self.folder = Path(tempfile.mkdtemp(prefix="auxout-"))
-        except OSError as error:
-            raise TargetError(f"cannot make a temporary folder: {error.strerror or error}") from None
-        self.remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        """Removes it at once."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +128,7 @@ def patched(target: Target, diff: str) -> Target:
     # Judging without a patch needs no patch library.
     from . import patches
 
-    scratch = Scratch()
+    scratch = _scratch()
     copy = scratch.folder / "connector"
     _copy_sources(Path(target.spec.where), copy)
     applied = patches.apply_diff(diff, copy, target.name)
@@ -207,7 +194,7 @@ def _wheel(name: str, profile: str | None) -> Target:
         raise TargetError(f"there is no file {name}")
     version = wheels.wheel_version(path)
     judged = _profile_of(version, name, profile)
-    scratch = Scratch()
+    scratch = _scratch()
     found = _released(name, wheels.extract_wheel(path, scratch.folder / "connector"), version, judged)
     return replace(found, scratch=scratch)
 
@@ -225,11 +212,18 @@ def _tree(name: str, profile: str | None) -> Target:
 
 
 def _revision(name: str, checkout: Path, revision: str, profile: str | None) -> Target:
-    scratch = Scratch()
+    scratch = _scratch()
     revisions.export(checkout, revision, scratch.folder / "connector")
     version = revisions.version_of(checkout, revision)
     spec = LoadSpec("folder", str(scratch.folder / "connector"))
     return Target(name, spec, _profile_of_tree(name, version, profile), _shown(version), scratch=scratch)
+
+
+def _scratch() -> Scratch:
+    try:
+        return Scratch()
+    except OSError as error:
+        raise TargetError(f"cannot make a temporary folder: {error.strerror or error}") from None
 
 
 def _shown(version: str) -> str:

@@ -7,11 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 import zlib
 from pathlib import Path
 
+from ..leftovers import Scratch
 from .adapter import TargetError
 
 FOLDER = "vllm/distributed/aux_output_connector"
@@ -44,10 +44,10 @@ def fetch(version: str) -> Path:
         return kept
     try:
         cache_dir().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="fetch-") as scratch:
-            _extract(download(version, Path(scratch)), Path(scratch) / "connector")
+        with Scratch("fetch-", cache_dir()) as scratch:
+            _extract(download(version, scratch), scratch / "connector")
             if not kept.exists():
-                os.replace(Path(scratch) / "connector", kept)
+                os.replace(scratch / "connector", kept)
     except OSError as error:
         raise TargetError(
             f"cannot keep vllm=={version} in {cache_dir()}: {error}; set AUXOUT_CACHE to another folder"

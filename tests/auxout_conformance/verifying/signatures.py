@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import griffe
 
+from ..leftovers import Scratch
 from ..targets.loading import PACKAGE
 
 MODULES = ("connector", "worker")
@@ -36,13 +36,15 @@ def breaking_changes(base: Path, patched: Path) -> tuple[str, ...]:
 
 def _read(folder: Path) -> dict[str, griffe.Module]:
     """The modules of a folder that parse."""
-    with tempfile.TemporaryDirectory(prefix="auxout-") as root:
+    with Scratch() as root:
         # Under its own name, so that what a class inherits from another module of the folder is found.
-        package = Path(root).joinpath(*PACKAGE.split("."))
+        package = root.joinpath(*PACKAGE.split("."))
         package.parent.mkdir(parents=True)
         package.symlink_to(folder.resolve(), target_is_directory=True)
         try:
-            read = griffe.load(PACKAGE, search_paths=[root], allow_inspection=False, force_inspection=False)
+            read = griffe.load(
+                PACKAGE, search_paths=[str(root)], allow_inspection=False, force_inspection=False
+            )
         except (griffe.GriffeError, ImportError, SyntaxError, RecursionError, KeyError, ValueError):
             return {}
         members = {} if isinstance(read, griffe.Alias) else read.members
