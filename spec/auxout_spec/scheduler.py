@@ -62,14 +62,12 @@ def build_connector_meta(
         scheduled: ids of ``num_scheduled_tokens``, in the engine's order.
         requests: every request the engine knows, so those scheduled and those active (ENGINE-TABLE-1).
     """
-    views = {view.request_id: view for view in requests}
-    active = dict(state.active)
+    views, active = {view.request_id: view for view in requests}, dict(state.active)
     new_hashes: dict[RequestId, tuple[BlockHash, ...]] = {}
     replaced: dict[RequestId, tuple[BlockHash, ...]] = {}
     order = build_order(state, scheduled)
-    missing = [request_id for request_id in order if request_id not in views]
-    if missing:
-        return state, Refusal("ENGINE-TABLE-1", f"request {missing[0]} is not shown")
+    if not views.keys() >= set(order):
+        return state, _not_shown(set(order) - views.keys())
     for request_id in order:
         view, sent = views[request_id], active.get(request_id, NOTHING_SENT)
         again = is_replaced(view, sent, request_id in scheduled)
@@ -89,6 +87,10 @@ def build_connector_meta(
         replaced_block_hashes=tuple(replaced.items()),
     )
     return SchedulerState(state.generation, tuple(active.items())), _with_final_hashes(metadata, state.ended)
+
+
+def _not_shown(missing: set[RequestId]) -> Refusal:
+    return Refusal("ENGINE-TABLE-1", f"request {min(missing)} is not shown")
 
 
 def build_order(state: SchedulerState, scheduled: tuple[RequestId, ...]) -> tuple[RequestId, ...]:
