@@ -25,6 +25,7 @@ from auxout_spec.clauses import CLAUSES, Clause
 from auxout_spec.deviations import Deviation
 from auxout_spec.engine.guards import GUARDS
 from auxout_spec.profiles import PROFILES, Profile, difference
+from auxout_spec.representation import HASH_STYLES, ID_STYLES, PLAIN, Representation
 from auxout_spec.scenario import VERBS, Scenario
 
 DOCS = Path(__file__).parent
@@ -103,10 +104,25 @@ def scenario_fields() -> str:
     docs = field_docs(Scenario)
     rows = [("`auxout`", "text", "", f"the format, `{scenarios.FORMAT}`")]
     for name, default in [("events", None), *Scenario._field_defaults.items()]:
-        kind = "list" if name == "events" else _TYPES[type(default)]
+        kind = {"events": "list", "representation": "object"}.get(name) or _TYPES[type(default)]
         meaning = docs.get(name) or _SCENARIO_WORDS[name]
-        rows.append((f"`{name}`", kind, "" if name == "events" else _json(default), meaning))
+        shown = {"events": "", "representation": "`{}`"}.get(name, _json(default))
+        rows.append((f"`{name}`", kind, shown, meaning))
     return "\n".join(table(("field", "value", "default", "meaning"), rows))
+
+
+def representation() -> str:
+    """The fields of a representation, and the styles of ids and hashes."""
+    docs = field_docs(Representation)
+    rows = [
+        (f"`{name}`", _TYPES[type(default)], _json(default), docs[name])
+        for name, default in PLAIN._asdict().items()
+    ]
+    lines = table(("field", "value", "default", "meaning"), rows)
+    for name, styles in (("ids", ID_STYLES), ("hashes", HASH_STYLES)):
+        rows = [(f"`{style}`", words) for style, (words, _) in styles.items()]
+        lines += ["", *table((f"`{name}`", f"{name} ..."), rows)]
+    return "\n".join(lines)
 
 
 _SCENARIO_WORDS = {
@@ -206,6 +222,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "deviations": deviations,
     "scenario-fields": scenario_fields,
     "scenario-events": scenario_events,
+    "representation": representation,
 }
 
 

@@ -51,6 +51,7 @@ _CLAUSES = (
     Clause("SCHED-META-4", "MUST", "It carries the current generation.", f"{_PAGE}.build_connector_meta"),
     Clause("SCHED-META-5", "MUST", "Building it changes neither the scheduler output nor any request.", "the engine's objects are the engine's"),
     Clause("SCHED-META-6", "MUST", "Once returned, metadata is not changed by later calls or by later changes of the requests.", "asynchronous scheduling sends it while the next step is built"),
+    Clause("SCHED-META-7", "MUST", "No call of a connector changes a request of the engine, neither the one that it is about nor another.", "the engine's objects are the engine's"),
     # Where the worker starts emitting.
     Clause("SCHED-EMIT-1", "MUST", "Without output tokens the emit start is the prompt start.", f"{_PAGE}.build_connector_meta"),
     Clause("SCHED-EMIT-2", "MUST", "With output tokens the emit start is num_tokens - 1.", f"{_PAGE}.build_connector_meta"),
@@ -102,6 +103,7 @@ _CLAUSES = (
     Clause("SCHED-TAKE-10", "MUST", "Taking changes nothing: neither the worker's output nor what later metadata says.", f"{_PAGE}.take_output"),
     Clause("SCHED-TAKE-11", "MUST", "The rows are those of the entry under the request's own id.", f"{_PAGE}.take_output"),
     Clause("SCHED-TAKE-12", "MUST", "A request preempted while its output was in flight still gets that output.", f"{_ENGINE} update_from_output"),
+    Clause("SCHED-TAKE-13", "MUST", "Rows that were handed out are not changed by later calls.", "the engine collects the rows of a whole batch before it sends them"),
     # What is refused, and how.
     Clause("SCHED-ACCEPT-1", "MUST", "A call that the protocol allows is answered: it is not refused and does not fail otherwise.", "a refused call ends the engine"),
     Clause("SCHED-REFUSE-1", "MUST", "A refusal is an AssertionError or a ValueError, not whatever breaks first.", "callers of the original catch AssertionError"),
@@ -128,6 +130,8 @@ _CLAUSES = (
     Clause("WORK-STEP-1", "MUST", "A prepared step is in flight until it is processed; steps are processed in launch order.", f"{_WORKER}.prepare_output"),
     Clause("WORK-STEP-2", "MUST", "A batch holds only requests that a step began with.", f"{_WORKER}.prepare_output"),
     Clause("WORK-STEP-3", "MUST", "A prepared step keeps the rows that were computed for it, whatever later forward passes compute.", f"{_WORKER}.prepare_output"),
+    Clause("WORK-STEP-4", "MUST", "A prepared step keeps nothing of what the runner gave: ids, starts and boundaries may be overwritten once the call is over.", "a runner uses its arrays again"),
+    Clause("WORK-STEP-5", "MUST", "A worker changes nothing that it is given: metadata, ids, starts, boundaries, captured rows and counts.", "the runner's objects are the runner's"),
     Clause("WORK-CAPTURE-1", "MUST", "Rows of rejected drafts are dropped.", f"{_WORKER}.process_output"),
     Clause("WORK-CAPTURE-2", "MUST", "Capture never goes back behind what was captured.", f"{_WORKER}.process_output"),
     Clause("WORK-CAPTURE-3", "MUST", "Capture skips only positions that an earlier step had scheduled; the rows attach at the capture cursor.", f"{_WORKER}.process_output"),
@@ -140,6 +144,7 @@ _CLAUSES = (
     Clause("WORK-EMIT-4", "MUST", "Returned rows have the dtype and the row shape of the capture.", f"{_WORKER}.process_output"),
     Clause("WORK-EMIT-5", "MUST", "Returned rows do not change afterwards.", "the engine may still hold them when the next step is processed"),
     Clause("WORK-EMIT-6", "MUST", "A step's output survives pickling: the engine's process reads what the worker returned.", f"{_ENGINE} executor message queue"),
+    Clause("WORK-EMIT-7", "MUST", "Rows that were returned are the engine's: what it writes into them changes nothing that the worker keeps.", "an engine in the same process gets the arrays themselves"),
     Clause("WORK-TEAR-1", "MUST", "A request that ended is torn down when its last step in flight was processed, its keys released last first.", f"{_WORKER}.process_output"),
     Clause("WORK-TEAR-2", "MUST", "After its terminal event and its last step the worker keeps nothing of a request.", f"{_WORKER}.process_output"),
     Clause("WORK-CLOSE-1", "MUST", "The worker closes at any moment, steps in flight included, and closing it again does nothing.", f"{_WORKER}.close"),

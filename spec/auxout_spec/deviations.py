@@ -279,6 +279,10 @@ class Deviation(Enum):
         "Of two requests that compute a block in one step, the last one's rows are stored (STORE-PUT-1).",
         {worker.process_output: _last_of_step_kept},
     )
+    BATCH_KEPT = (
+        "batch-kept",
+        "A prepared step keeps the runner's own arrays of starts and boundaries (WORK-STEP-4).",
+    )
     WORKER_ASSERT_ONLY = (
         "worker-assert-only",
         "The worker's refusals are assert statements and vanish under ``python -O`` (WORK-REFUSE-4).",

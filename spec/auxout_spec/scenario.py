@@ -18,11 +18,13 @@ import json
 from typing import Any, NamedTuple, cast, get_args
 
 from .calls import Exchange
+from .deviations import Deviation
 from .engine import events as ev
-from .engine.state import EngineConfig, EngineState, initial
+from .engine.state import EngineConfig, EngineState, LargestStep, initial
 from .engine.step import step
 from .profiles import PER_REQUEST, SPECIFIED, Profile, named
 from .reading import Malformed, parse, shown
+from .representation import PLAIN, Representation, differing, unusable
 from .worker import Limits
 
 FORMAT = "scenario/1"
@@ -41,6 +43,8 @@ class Scenario(NamedTuple):
     """The clause it is about; empty: none in particular."""
     store: int = 0
     """Objects that the worker's store may hold; 0: it is about the scheduler connector alone."""
+    representation: Representation = PLAIN
+    """What it looks like to a connector, see below."""
 
 
 MAX_TOKENS = 1 << 20
@@ -98,6 +102,8 @@ def dump(scenario: Scenario, indent: bool = True) -> str:
     head |= {"block_size": scenario.block_size, "depth": scenario.depth}
     if scenario.store:
         head["store"] = scenario.store
+    if scenario.representation != PLAIN:
+        head["representation"] = differing(scenario.representation)
     events = [event_to_json(event) for event in scenario.events]
     if not indent:
         return json.dumps({**head, "events": events}, separators=(",", ":"))
@@ -130,6 +136,7 @@ def from_json(data: Any) -> Scenario:
         "profile": str,
         "name": str,
         "clause": str,
+        "representation": dict,
     }
     _check_fields(fields, allowed, "scenario")
     return _checked(fields)
@@ -175,7 +182,25 @@ def config_of(scenario: Scenario, profile: Profile) -> EngineConfig:
     limits = None
     if scenario.store:
         limits = Limits(scenario.block_size, scenario.store, profile.fails_requests)
-    return EngineConfig(profile, scenario.block_size, scenario.depth, limits=limits)
+    looks = scenario.representation
+    if Deviation.BATCH_KEPT in profile.deviations:
+        looks = looks._replace(buffers=PLAIN.buffers)
+    return EngineConfig(
+        profile,
+        scenario.block_size,
+        scenario.depth,
+        limits=limits,
+        representation=looks,
+        largest_step=_largest_step(scenario.events),
+    )
+
+
+def _largest_step(events: tuple[ev.Event, ...]) -> LargestStep:
+    """The most requests and tokens that a step of these has, where that is more than usual."""
+    steps = [event.tokens for event in events if isinstance(event, ev.Launch)]
+    requests = max((len(tokens) for tokens in steps), default=0)
+    rows = max((sum(count for _, count in tokens) for tokens in steps), default=0)
+    return LargestStep(max(requests, LargestStep().requests), max(rows, LargestStep().tokens))
 
 
 def run(scenario: Scenario, profile: Profile | None = None) -> list[tuple[EngineState, tuple[Exchange, ...]]]:
@@ -217,6 +242,7 @@ def _checked(fields: dict[str, Any]) -> Scenario:
         fields.get("name", ""),
         fields.get("clause", ""),
         fields.get("store", 0),
+        _representation(fields.get("representation", {})),
     )
 
 
@@ -233,6 +259,15 @@ def _check_tokens(events: tuple[ev.Event, ...], block_size: int) -> None:
         raise Malformed(f"the requests have {sum(added):,} tokens; at most {MAX_ALL_TOKENS:,} can be played")
     if max(added, default=0) > MAX_BLOCKS * block_size:
         raise Malformed(f"a request has more than {MAX_BLOCKS:,} blocks of {block_size} tokens")
+
+
+def _representation(fields: dict[str, Any]) -> Representation:
+    """What a scenario looks like, from the fields that are not plain."""
+    _check_fields(fields, {name: type(value) for name, value in PLAIN._asdict().items()}, "representation")
+    wrong = unusable(fields)
+    if wrong:
+        raise Malformed(f"representation: {wrong}")
+    return Representation(**fields)
 
 
 def _check_fields(fields: dict[str, Any], allowed: dict[str, type], where: str) -> None:

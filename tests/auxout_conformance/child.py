@@ -12,8 +12,11 @@ import sys
 from typing import Any, TextIO
 
 from auxout_spec import trace
+from auxout_spec.representation import Representation
 
 from . import isolation, observation
+from .elsewhere import Elsewhere, can_fork
+from .reading import contents
 from .session import Session
 from .targets.adapter import TargetError
 from .targets.drivers import Sizes
@@ -29,6 +32,7 @@ def main(argv: list[str]) -> int:
         if spec.isolated:
             isolation.limit()
         adapter = load(spec)
+        elsewhere = Elsewhere(contents) if can_fork() else None
         session = Session(adapter, "", Sizes(1, 1, 1))
     except BaseException as error:
         known = isinstance(error, TargetError)
@@ -39,7 +43,9 @@ def main(argv: list[str]) -> int:
         request = json.loads(line)
         if "new" in request:
             session.close()
-            session = Session(adapter, request["new"], request["sizes"] and Sizes(*request["sizes"]))
+            sizes = request["sizes"] and Sizes(*request["sizes"])
+            looks = Representation(**request["representation"])
+            session = Session(adapter, request["new"], sizes, looks, elsewhere)
             continue
         seen = session.call(trace.call_from_json(request))
         _answer(answers, observation.to_json(seen))

@@ -18,11 +18,14 @@ from typing import Any, Protocol
 from auxout_spec import reading, trace
 from auxout_spec.calls import Call
 from auxout_spec.reading import Malformed
+from auxout_spec.representation import PLAIN, Representation
 
 from . import isolation, observation
+from .elsewhere import Elsewhere, can_fork
 from .leftovers import GROUP, GUARD, Scratch
 from .observation import Observation
 from .pipes import Pipes, TooLong
+from .reading import contents
 from .session import Session
 from .targets import Target
 from .targets.adapter import Offer, TargetError
@@ -65,7 +68,7 @@ class Host(Protocol):
     offer: Offer
     """Which halves the target has."""
 
-    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
         """Start over with fresh connectors; without sizes the worker takes no part."""
         ...
 
@@ -121,11 +124,12 @@ class InProcess:
         except (TargetError, ImportError) as error:
             raise DoesNotLoad(f"{target.name} does not load: {error}") from None
         self.offer = self._adapter.offer
+        self._elsewhere = Elsewhere(contents) if can_fork() else None
         self._session: Session | None = None
 
-    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
         self._end_session()
-        self._session = Session(self._adapter, profile, sizes)
+        self._session = Session(self._adapter, profile, sizes, representation, self._elsewhere)
 
     def call(self, call: Call) -> Observation:
         if self._session is None:
@@ -191,8 +195,9 @@ class Child:
             self.close()
             raise
 
-    def new(self, profile: str, sizes: Sizes | None = None) -> None:
-        self._write({"new": profile, "sizes": sizes and list(sizes)}, "starting over")
+    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
+        data = {"new": profile, "sizes": sizes and list(sizes), "representation": representation._asdict()}
+        self._write(data, "starting over")
 
     def call(self, call: Call) -> Observation:
         data = trace.call_to_json(call)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.strategies import SearchStrategy
 
 from auxout_spec.engine import (
     Abort,
@@ -45,6 +46,7 @@ from auxout_spec.engine.options import (
 )
 from auxout_spec.engine.tampering import METADATA_KINDS, REPORT_KINDS, captured_whole
 from auxout_spec.profiles import Profile
+from auxout_spec.representation import PLAIN, Representation
 from auxout_spec.scenario import Scenario, config_of
 
 from .hosts import TargetBroken
@@ -104,17 +106,26 @@ class EngineMachine(RuleBasedStateMachine):
     on_example: Callable[[], None]
     with_worker: bool = False
     """The engine drives a worker too."""
+    representations: SearchStrategy[Representation] = st.just(PLAIN)
+    """What an example may look like to the connectors."""
 
     @initialize(
         block_size=st.sampled_from((1, 2, 4)),
         depth=st.sampled_from((1, 2, 3)),
         without=st.frozensets(st.sampled_from(DISRUPTIONS)),
         store=STORES,
+        data=st.data(),
     )
-    def start(self, block_size: int, depth: int, without: frozenset[str], store: int) -> None:
-        """Choose the engine, and which disruptions leave this example alone, so that some of it runs undisturbed."""
+    def start(
+        self, block_size: int, depth: int, without: frozenset[str], store: int, data: st.DataObject
+    ) -> None:
+        """Choose the engine, what it looks like, and which disruptions leave this example alone.
+
+        Without those some of it runs undisturbed.
+        """
         self.without = without
         engine = Scenario((), block_size, depth, self.profile.name, store=store if self.with_worker else 0)
+        engine = engine._replace(representation=data.draw(self.representations, label="representation"))
         self.engine = engine
         self.play = self.kind.start(self.host, config_of(engine, self.profile))
         self.events: list[Event] = []

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from auxout_spec.calls import BuildConnectorMeta
+from auxout_spec.representation import PLAIN, Image, Representation, steps_of
 from auxout_spec.values import BlockHash, Metadata, Outputs, RequestView, Row
 
-ROW_SHAPE = (2, 2)
-"""``(num_layers, top_k)`` of the rows that the suite makes."""
-ROW_DTYPE = np.dtype(np.uint16)
-NUM_EXPERTS = 2048
-"""More than any id in a row; it makes the rows of a worker ``ROW_DTYPE``."""
 UNKNOWN_ROW = Row("<no such row>", -1, -1, -1)
 LATER_ROW = Row("<a later forward pass>", -1, -1, -1)
 """What the next forward pass leaves where a step's rows were."""
+MOST_AT_A_TIME = 32
+"""Requests that are compared after a call."""
+IDLE = "idle"
+"""Begins the names of requests that are never scheduled."""
+_BOUNDARIES = (0, 1, 127, 128, 254, 255, 256, 257, 32767, 32768, 65534, 65535)
+"""Expert ids at which types end; half of the ids begin with one of them, or with the last."""
 
 
 class EngineRequest:
@@ -102,12 +105,15 @@ class StepMetadata:
     replaced_block_hashes: dict[str, PackedHashes]
 
     @classmethod
-    def of(cls, metadata: Metadata) -> StepMetadata:
+    def of(cls, metadata: Metadata, representation: Representation = PLAIN) -> StepMetadata:
         """The object that says what the spec's value says."""
+        entries = metadata.block_hashes
+        if representation.order == "reversed":
+            entries = entries[::-1]
         return cls(
             metadata.generation,
             dict(metadata.requests),
-            _packed(metadata.block_hashes),
+            _packed(entries),
             metadata.finished_requests,
             _packed(metadata.finished_block_hashes),
             _packed(metadata.replaced_block_hashes),
@@ -120,34 +126,109 @@ def _packed(entries: tuple[tuple[str, tuple[BlockHash, ...]], ...]) -> dict[str,
     }
 
 
-def later_rows(count: int) -> np.ndarray[Any, Any]:
-    """What a later forward pass leaves in the capture buffer: rows that decode to ``LATER_ROW``."""
-    return np.broadcast_to(np.array(((0, 1), (0, 1)), ROW_DTYPE), (count, *ROW_SHAPE))
-
-
 class Requests:
-    """The engine's request objects; an id that ended gets a new object when it comes back."""
+    """The engine's request objects; an id that ended gets a new object when it comes back.
 
-    def __init__(self) -> None:
+    Args:
+        image: what their ids and hashes look like.
+        representation: which others the engine knows, and in which order it lists them.
+    """
+
+    def __init__(self, image: Image | None = None, representation: Representation = PLAIN) -> None:
+        self._image, self._representation = image or Image(representation), representation
         self._objects: dict[str, EngineRequest] = {}
+        self._is_changed, self._next = False, 0
+        self._idle = [self._idle_request(number) for number in range(representation.idle)]
 
     def get(self, view: RequestView) -> EngineRequest:
         """The object of a request, brought up to date."""
+        view = self._concrete(view)
         found = self._objects.get(view.request_id)
         if found is None:
             found = self._objects[view.request_id] = EngineRequest(view)
         else:
+            # Brought up to date it would be whole again.
+            self._is_changed |= not found.unchanged()
             found.update(view)
         return found
 
-    def forget(self, request_id: str) -> None:
+    def changed(self) -> bool:
+        """Whether a connector changed a request; of many requests some are looked at, and others the next time."""
+        known = [*self._objects.values(), *self._idle]
+        turn = known[self._next : self._next + MOST_AT_A_TIME]
+        self._next = (self._next + len(turn)) % max(len(known), 1)
+        return self._is_changed or not all(request.unchanged() for request in turn)
+
+    def forget(self, view: RequestView) -> None:
         """The request left the engine."""
-        self._objects.pop(request_id, None)
+        self._objects.pop(self._image.request_id(view.request_id), None)
 
     def step(self, call: BuildConnectorMeta) -> tuple[Any, dict[str, EngineRequest]]:
         """The scheduler output and the request table of one step."""
-        output = SimpleNamespace(num_scheduled_tokens=dict(call.scheduled))
-        return output, {view.request_id: self.get(view) for view in call.requests}
+        scheduled = {self._image.request_id(name): count for name, count in call.scheduled}
+        known = [*map(self.get, call.requests), *self._idle]
+        if self._representation.order == "reversed":
+            known.reverse()
+        return SimpleNamespace(num_scheduled_tokens=scheduled), {each.request_id: each for each in known}
+
+    def _concrete(self, view: RequestView) -> RequestView:
+        hashes = tuple(map(self._image.block_hash, view.block_hashes))
+        return view._replace(request_id=self._image.request_id(view.request_id), block_hashes=hashes)
+
+    def _idle_request(self, number: int) -> EngineRequest:
+        """A request that waits, with hashes of its own."""
+        hashes = tuple(f"{IDLE} {number:09} {block:017}".encode() for block in range(2))
+        return EngineRequest(self._concrete(RequestView(f"{IDLE} {number}", 9, 9, 0, 0, hashes)))
+
+
+class RowValues:
+    """Different rows of one format, as many as are asked for; always the same ones.
+
+    Ids cover the range: in each layer there is a first one, often where a type ends, and the others follow in equal
+    steps, so that none comes twice.
+    """
+
+    def __init__(self, layers: int, top_k: int, experts: int) -> None:
+        self.shape = layers, top_k
+        """``(num_layers, top_k)`` of a row."""
+        self.dtype = np.dtype(np.uint8 if experts <= 256 else np.uint16)
+        self._experts, self._steps = experts, np.array(steps_of(experts))
+        self._firsts = np.array([*(each for each in _BOUNDARIES if each < experts), experts - 1])
+        self._random = np.random.default_rng(experts)
+        self._rows = np.empty((0, layers, top_k), self.dtype)
+        self._numbers: dict[bytes, int] = {}
+
+    def take(self, codes: Sequence[int]) -> np.ndarray[Any, Any]:
+        """The rows of some numbers, in an array of their own."""
+        while max(codes, default=0) >= len(self._rows):
+            self._grow()
+        return self._rows[np.array(codes, np.intp)]
+
+    def number(self, row: np.ndarray[Any, Any]) -> int | None:
+        """The number of a row; None if there is no such row yet."""
+        return self._numbers.get(row.tobytes())
+
+    def _grow(self) -> None:
+        """Draw as many rows again as there are."""
+        fresh: list[np.ndarray[Any, Any]] = []
+        for row in self._drawn(max(len(self._rows), 64)):
+            if self._numbers.setdefault(row.tobytes(), len(self._rows) + len(fresh)) >= len(self._rows) + len(
+                fresh
+            ):
+                fresh.append(row)
+        self._rows = np.concatenate([self._rows, *(row[None] for row in fresh)])
+
+    def _drawn(self, count: int) -> np.ndarray[Any, Any]:
+        layers, top_k = self.shape
+        first = self._random.integers(0, self._experts, (count, layers))
+        at_end = self._random.integers(0, 2, first.shape, dtype=bool)
+        first[at_end] = self._random.choice(self._firsts, at_end.sum())
+        step = self._random.choice(self._steps, first.shape)
+        ids = first[..., None] + step[..., None] * np.arange(top_k)
+        return (ids % self._experts).astype(self.dtype)
+
+
+_values = lru_cache(maxsize=16)(RowValues)
 
 
 class RowCodec:
@@ -155,17 +236,22 @@ class RowCodec:
 
     Rows of a forward pass are ``reserve``d when it runs. Which positions they were computed for depends on
     drafts that the steps before it may still lose, so their values are given afterwards, with ``bind``.
+
+    Args:
+        representation: layers, expert ids of a layer, and experts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, representation: Representation = PLAIN) -> None:
+        self._values = _values(representation.layers, representation.top_k, representation.experts)
+        self.shape, self.dtype = self._values.shape, self._values.dtype
         self._codes: dict[Row, int] = {}
-        self._rows: list[Row] = []
+        self._rows: list[Row] = [LATER_ROW]
 
     def reserve(self, count: int) -> tuple[int, np.ndarray[Any, Any]]:
         """Arrays for ``count`` rows of which nothing is known yet, and the number of the first."""
         first = len(self._rows)
         self._rows += [LATER_ROW] * count
-        return first, np.array([_array(code) for code in range(first, first + count)], ROW_DTYPE)
+        return first, self._values.take(range(first, first + count))
 
     def bind(self, first: int, rows: Sequence[Row]) -> None:
         """Say what the reserved rows from number ``first`` on are."""
@@ -173,43 +259,53 @@ class RowCodec:
             self._rows[code] = row
             self._codes.setdefault(row, code)
 
-    def outputs(self, outputs: Outputs | None) -> dict[str, RequestOutput] | None:
+    def later(self, count: int) -> np.ndarray[Any, Any]:
+        """What a later forward pass leaves in the capture buffer: rows that decode to ``LATER_ROW``."""
+        return self._values.take([0] * count)
+
+    def outputs(self, outputs: Outputs | None, image: Image) -> dict[str, RequestOutput] | None:
         """A step's worker output as the engine hands it over."""
         if outputs is None:
             return None
         return {
-            request_id: RequestOutput(
+            image.request_id(name): RequestOutput(
                 output.token_start, self.encode(output.rows), "it failed" if output.failed else None
             )
-            for request_id, output in outputs
+            for name, output in outputs
         }
 
+    def overwrite(self, array: np.ndarray[Any, Any]) -> None:
+        """Write other rows into an array of rows, where that is possible."""
+        if array.flags.writeable and array.shape[1:] == self.shape:
+            array[...] = self.later(len(array))
+
+    def fits(self, array: np.ndarray[Any, Any]) -> bool:
+        """Whether an array has the shape and the type of rows."""
+        return array.shape[1:] == self.shape and array.dtype == self.dtype
+
+    def __str__(self) -> str:
+        """Shape and type, for messages."""
+        return f"{self.dtype}[n, {self.shape[0]}, {self.shape[1]}]"
+
     def encode(self, rows: tuple[Row, ...]) -> np.ndarray[Any, Any]:
-        """An array ``(len(rows), 2, 2)`` of uint16 expert ids above 255, so a narrowed copy shows."""
-        array = np.empty((len(rows), *ROW_SHAPE), ROW_DTYPE)
-        for index, row in enumerate(rows):
-            code = self._codes.setdefault(row, len(self._rows))
-            if code == len(self._rows):
+        """An array ``(len(rows), num_layers, top_k)`` of expert ids."""
+        for row in rows:
+            if row not in self._codes:
+                self._codes[row] = len(self._rows)
                 self._rows.append(row)
-            array[index] = _array(code)
-        return array
+        return self._values.take([self._codes[row] for row in rows])
 
     def decode(self, array: np.ndarray[Any, Any]) -> tuple[Row, ...]:
         """The row values in an array; what the suite never made is ``UNKNOWN_ROW``."""
-        if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        if array.shape[1:] != self.shape or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
             return (UNKNOWN_ROW,) * len(array)
-        return tuple(self._decode_one(row) for row in array)
+        with np.errstate(invalid="ignore"):
+            narrow = array.astype(self.dtype)
+        exact = (narrow == array).all(axis=(1, 2))
+        return tuple(
+            self._row(self._values.number(row)) if is_exact else UNKNOWN_ROW
+            for row, is_exact in zip(narrow, exact, strict=True)
+        )
 
-    def _decode_one(self, row: np.ndarray[Any, Any]) -> Row:
-        if row.shape != ROW_SHAPE:
-            return UNKNOWN_ROW
-        if np.array_equal(row, later_rows(1)[0]):
-            return LATER_ROW
-        code = int(row[0, 0]) - 256 + 256 * (int(row[0, 1]) - 512)
-        known = 0 <= code < len(self._rows) and np.array_equal(row, _array(code))
-        return self._rows[code] if known else UNKNOWN_ROW
-
-
-def _array(code: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Row number ``code``: ids above 255, distinct within a layer."""
-    return ((256 + code % 256, 512 + code // 256), (1024, 1025 + code % 7))
+    def _row(self, code: int | None) -> Row:
+        return self._rows[code] if code is not None and code < len(self._rows) else UNKNOWN_ROW

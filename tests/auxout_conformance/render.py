@@ -12,6 +12,7 @@ from rich.text import Text
 
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
+from auxout_spec.representation import in_words
 
 from .tracing import Impossible
 from .verdicts import ClauseResult, Report, Verdict, Violation
@@ -68,6 +69,9 @@ def violation_lines(violation: Violation, picture: Sequence[Text] = ()) -> list[
     lines += field("expected", violation.expected)
     lines += field("actual", violation.actual)
     lines += field("found by", found_by_words(violation))
+    unusual = in_words(violation.scenario.representation)
+    if unusual:
+        lines += field("only with", unusual)
     lines += field("scenario", scenarios.dump(violation.scenario).rstrip("\n"))
     if picture:
         lines += ["", *picture]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from auxout_spec import scenario as scenarios
@@ -13,10 +13,11 @@ from auxout_spec.clauses import CLAUSES, in_profile
 from auxout_spec.deviations import Deviation
 from auxout_spec.engine import Impossible
 from auxout_spec.profiles import Profile, named
+from auxout_spec.representation import Representation
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Refusal
 
-from . import selfcheck
+from . import representing, selfcheck
 from .cases import Case, all_cases, cases_in
 from .hosts import Child, Host, TargetBroken, open_host
 from .judge import Failure, play
@@ -248,20 +249,37 @@ class Judgement:
 
     def _cases(self, host: Host) -> None:
         counted = self._counter("cases", len(self.cases))
-        for case in self.cases:
-            try:
-                done, failure = play(host, case.scenario, self.profile)
-            except TargetBroken as error:
-                raise self._broken(error, case.scenario) from None
-            self.num_calls += done.num_calls
-            self._advise(done.advice)
-            counted()
-            if failure is None:
-                self.held.add(case.clause)
-                continue
-            self._found(host, case.scenario, failure, f"case {case.name}")
-            if self.stop_first:
-                return
+        broken: set[str] = set()
+        for number, looks in self._looks():
+            case = self.cases[number]
+            if not self._case(host, case, looks):
+                broken.add(case.name)
+                if self.stop_first:
+                    return
+            if looks == case.scenario.representation:
+                counted()
+        self.held = {case.clause for case in self.cases if case.name not in broken}
+
+    def _looks(self) -> Iterator[tuple[int, Representation]]:
+        """Each case as it is, then each with others, so that what needs none of these is told without them."""
+        for number, case in enumerate(self.cases):
+            yield number, case.scenario.representation
+        for number in range(len(self.cases)):
+            for looks in representing.of_case(self.suite, number):
+                yield number, looks
+
+    def _case(self, host: Host, case: Case, representation: Representation) -> bool:
+        """Play a case; whether all is well."""
+        scenario = case.scenario._replace(representation=representation)
+        try:
+            done, failure = play(host, scenario, self.profile)
+        except TargetBroken as error:
+            raise self._broken(error, scenario) from None
+        self.num_calls += done.num_calls
+        self._advise(done.advice)
+        if failure is not None:
+            self._found(host, scenario, failure, f"case {case.name}")
+        return failure is None
 
     def _known_findings(self, host: Host) -> None:
         """Show each known finding again; only under the release's own profile are its scenarios possible.
@@ -327,6 +345,7 @@ class Judgement:
                 tally=self.tally,
                 on_example=counted,
                 with_worker=with_worker,
+                representations=representing.of_suite(self.suite),
             )
             if self.tally.broken is not None:
                 raise self._broken(*self.tally.broken)
@@ -344,7 +363,12 @@ class Judgement:
             return
         counted = self._counter("shrinking", 0)
         small, failure = Shrinker(host, self.profile, ignored, counted).shrink(scenario, failure)
-        as_found = small._replace(name=scenario.name, clause=scenario.clause) == scenario
+        unnamed = {
+            "name": scenario.name,
+            "clause": scenario.clause,
+            "representation": scenario.representation,
+        }
+        as_found = small._replace(**unnamed) == scenario
         seed = self.seed if found_by == "random" else None
         self._add(failure, small, found_by, seed, [], "", None if as_found else len(scenario.events))
 

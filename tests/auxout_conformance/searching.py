@@ -8,13 +8,16 @@ from collections.abc import Callable
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.errors import Flaky, FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.strategies import SearchStrategy
 
 from auxout_spec.profiles import Profile
+from auxout_spec.representation import Representation
 
 from .hosts import TargetBroken
 from .judge import Play
 from .judge.play import Player
 from .machine import STEPS, Ended, EngineMachine, Found, Tally
+from .representing import ANY
 
 
 def search(
@@ -28,6 +31,7 @@ def search(
     on_example: Callable[[], None] = lambda: None,
     kind: type[Play] = Play,
     with_worker: bool = False,
+    representations: SearchStrategy[Representation] = ANY,
 ) -> Found | None:
     """Run random scenarios until one fails; None if none does or the target broke (``tally.broken``).
 
@@ -38,6 +42,7 @@ def search(
         tally: counts what was run.
         kind: how answers are judged.
         with_worker: drive the worker too.
+        representations: what they may look like to the connectors.
     """
     machine = type(
         "Machine",
@@ -50,6 +55,7 @@ def search(
             "tally": tally,
             "on_example": staticmethod(on_example),
             "with_worker": with_worker,
+            "representations": representations,
         },
     )
     chosen = settings(

@@ -29,6 +29,7 @@ from auxout_spec.calls import (
     TakeOutput,
 )
 from auxout_spec.profiles import named
+from auxout_spec.representation import PLAIN, Representation
 from auxout_spec.scenario import config_of
 from auxout_spec.values import (
     Hashes,
@@ -61,7 +62,7 @@ class SpecHost:
         self.wrong: dict[str, Any] | None = None
         """The wrong answer to give to the next call."""
 
-    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
         self._profile, self._state = named(profile), Halves()
         self._limits = sizes and Limits(sizes.block_size, sizes.capacity, self._profile.fails_requests)
         self._views: dict[str, RequestView] = {}

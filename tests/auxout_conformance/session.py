@@ -1,15 +1,16 @@
 """Drives a scheduler connector, a worker, or both: turns calls into real ones, results into the spec's values.
 
 A session is one pair of connectors from their construction on. It watches what no result shows: whether inputs were
-changed, whether metadata changes after it was returned, whether it survives pickling. With both halves it is the
-way between them: the worker begins its steps with what the scheduler connector built, and that gets what the worker
-returned.
+changed, whether what was returned changes later, whether it survives the way to another process. With both halves it
+is the way between them: the worker begins its steps with what the scheduler connector built, and that gets what the
+worker returned.
 """
 
 from __future__ import annotations
 
 import copy
 import pickle
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -29,13 +30,16 @@ from auxout_spec.calls import (
     WorkerCall,
 )
 from auxout_spec.calls import Reset as ResetCall
-from auxout_spec.reading import MAX_INTEGER
+from auxout_spec.representation import PLAIN, Image, Representation
 from auxout_spec.values import Hashes, Metadata, Outputs, Rows, StepOutput
 
-from .objects import ROW_DTYPE, ROW_SHAPE, Requests, RowCodec, StepMetadata
+from .elsewhere import Elsewhere
+from .objects import Requests, RowCodec, StepMetadata
 from .observation import Observation, Odd, Raised
+from .reading import read_metadata, reopened
 from .targets.adapter import Adapter
 from .targets.drivers import Sizes
+from .watching import LATEST, Watch
 from .worker_session import Notes, WorkerHalf
 
 STORE_REFUSALS = (AssertionError, ValueError, RuntimeError)
@@ -47,23 +51,47 @@ class Session:
 
     Args:
         sizes: what the worker is built for; None: it takes no part.
+        representation: what the calls look like to the connectors.
+        elsewhere: where pickles are opened; None: here.
     """
 
-    def __init__(self, adapter: Adapter, profile: str, sizes: Sizes | None = None) -> None:
+    def __init__(
+        self,
+        adapter: Adapter,
+        profile: str,
+        sizes: Sizes | None = None,
+        representation: Representation = PLAIN,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
         self._adapter, self._profile, self._sizes = adapter, profile, sizes
+        self._representation, self._elsewhere = representation, elsewhere
         self._start()
 
     def _start(self) -> None:
-        """Fresh connectors."""
-        adapter, profile = self._adapter, self._profile
+        """Fresh connectors, brought to the generation in which the play begins."""
+        adapter, profile, made = self._adapter, self._profile, self._representation
         self._connector: Any = adapter.scheduler(profile) if adapter.scheduler else None
-        self._requests = Requests()
-        self._rows = RowCodec()
-        self._delivered: list[tuple[Any, Metadata]] = []
-        """Metadata objects returned so far, with what they said then."""
+        self._image = Image(made)
+        self._requests = Requests(self._image, made)
+        self._rows = RowCodec(made)
+        self._delivered: deque[tuple[Any, Metadata]] = deque(maxlen=LATEST)
+        """The metadata objects that were returned last, with what they said then."""
+        self._metadata, self._taken = Watch(), Watch()
         self._worker: WorkerHalf | None = None
         if adapter.worker is not None and self._sizes is not None:
-            self._worker = WorkerHalf(adapter.worker(profile, self._sizes), self._rows)
+            driver = adapter.worker(profile, self._sizes, made)
+            self._worker = WorkerHalf(driver, self._rows, self._image, made, self._elsewhere)
+        if made.generation:
+            caught(self._pass_generations)
+
+    def _pass_generations(self) -> None:
+        connector = self._connector
+        if connector is not None:
+            for _ in range(self._representation.generation):
+                connector.reset()
+        if self._worker is not None:
+            idle = self._image.metadata(Metadata(0, (), (), ()))
+            self._worker.begin_step(StepMetadata.of(idle), [])
 
     def close(self) -> None:
         """Give the worker's threads and memory back."""
@@ -72,9 +100,12 @@ class Session:
 
     def call(self, call: Call) -> Observation:
         """Make one call; never raises what the target raises."""
-        if isinstance(call, WORKER_CALLS):
-            return self._call_worker(call)
-        return self._call_scheduler(call)
+        seen = self._call_worker(call) if isinstance(call, WORKER_CALLS) else self._call_scheduler(call)
+        if isinstance(seen.outcome, Raised):
+            seen = seen._replace(
+                outcome=seen.outcome._replace(message=self._image.named(seen.outcome.message))
+            )
+        return seen
 
     def _call_worker(self, call: WorkerCall) -> Observation:
         if self._worker is None:
@@ -87,9 +118,9 @@ class Session:
             return Observation(outcome)
         if isinstance(call, BeginStep):
             metadata = self._metadata_for_worker(call.metadata)
-            outcome = caught(lambda: worker.begin_step(metadata), STORE_REFUSALS)
+            outcome = caught(lambda: worker.begin_step(metadata, notes), STORE_REFUSALS)
         elif isinstance(call, PrepareOutput):
-            outcome = caught(lambda: worker.prepare_output(call), STORE_REFUSALS)
+            outcome = caught(lambda: worker.prepare_output(call, notes), STORE_REFUSALS)
         else:
             outcome = caught(lambda: worker.process_output(call, notes), STORE_REFUSALS)
         worker.recheck_returned(notes)
@@ -101,14 +132,17 @@ class Session:
         for returned, said in reversed(self._delivered):
             if said == metadata:
                 return pickle.loads(pickle.dumps(returned, protocol=5))
-        return StepMetadata.of(metadata)
+        return StepMetadata.of(self._image.metadata(metadata), self._representation)
 
     def _outputs_for_scheduler(self, outputs: Outputs | None) -> Any:
         """What the worker returned, if that is what the scheduler connector is to get, as it arrives."""
         returned = self._worker.returned if self._worker is not None else None
         if returned is not None and outputs is not None and returned[1] == StepOutput(outputs):
-            return pickle.loads(pickle.dumps(returned[0], protocol=5))
-        return self._rows.outputs(outputs)
+            return pickle.loads(returned[0])
+        made = self._rows.outputs(outputs, self._image)
+        if made is not None and self._representation.order == "reversed":
+            return dict(reversed(made.items()))
+        return made
 
     def _call_scheduler(self, call: SchedulerCall) -> Observation:
         if self._connector is None:
@@ -120,37 +154,55 @@ class Session:
         elif isinstance(call, TakeOutput):
             outcome = caught(lambda: self._take(call, notes, traits))
         elif isinstance(call, RequestFinished):
-            outcome = caught(lambda: self._finish(call, notes))
+            outcome = caught(lambda: self._finish(call))
         elif isinstance(call, ResetCall):
             outcome = caught(lambda: _nothing(self._connector.reset(), "reset"))
         else:
             outcome = caught(lambda: self._unpack(call))
-        if not isinstance(outcome, Raised):
-            self._recheck_delivered(notes)
+        if not notes and self._requests.changed():
+            notes.append(("SCHED-META-7", "a request of the engine was changed"))
+        if isinstance(call, RequestFinished) and call.request.finished and not isinstance(outcome, Raised):
+            self._requests.forget(call.request)
+        if self._metadata.changed():
+            notes.append(("SCHED-META-6", "metadata that was already returned says something else now"))
+        if self._taken.changed():
+            notes.append(("SCHED-TAKE-13", "rows that were handed out before are other rows now"))
         return Observation(outcome, tuple(notes), traits=tuple(traits))
 
     def _build(self, call: BuildConnectorMeta, notes: Notes, traits: list[str]) -> Metadata | Odd:
         output, requests = self._requests.step(call)
-        table = dict(requests)
+        table, scheduled = dict(requests), list(output.num_scheduled_tokens.items())
         try:
             returned = self._connector.build_connector_meta(output, requests)
         finally:
-            kept = list(output.num_scheduled_tokens.items()) == list(call.scheduled)
+            kept = list(output.num_scheduled_tokens.items()) == scheduled
             same_table = list(requests.items()) == list(table.items())
-            if not (kept and same_table and all(request.unchanged() for request in table.values())):
+            if not (kept and same_table) or self._requests.changed():
                 notes.append(("SCHED-META-5", "the scheduler output or a request was changed"))
-        metadata = read_metadata(returned)
+        metadata = self._read(returned)
         if isinstance(metadata, Metadata):
             self._delivered.append((returned, metadata))
-            _check_pickle(returned, metadata, notes)
+            self._metadata.keep(lambda: self._read(returned))
+            self._check_pickle(returned, metadata, notes)
             traits += _field_types(returned)
         return metadata
+
+    def _read(self, returned: Any) -> Metadata | Odd:
+        """What a metadata object says, in abstract values."""
+        metadata = returned if isinstance(returned, Metadata | Odd) else read_metadata(returned)
+        return metadata if isinstance(metadata, Odd) else self._image.abstract(metadata)
+
+    def _check_pickle(self, returned: Any, said: Metadata, notes: Notes) -> None:
+        """The worker may live in another process: what arrives must say the same (WIRE-META-1)."""
+        arrived = caught(lambda: self._read(reopened(pickle.dumps(returned, protocol=5), self._elsewhere)))
+        if arrived != said:
+            notes.append(("WIRE-META-1", f"after pickling the metadata reads {arrived}"))
 
     def _take(self, call: TakeOutput, notes: Notes, traits: list[str]) -> Rows | Odd | None:
         request = self._requests.get(call.request)
         outputs = self._outputs_for_scheduler(call.outputs)
         before = copy.deepcopy(outputs)
-        given = (outputs or {}).get(call.request.request_id)
+        given = (outputs or {}).get(request.request_id)
         try:
             rows = self._connector.take_output(request, outputs)
         finally:
@@ -160,26 +212,21 @@ class Session:
             return None
         if not isinstance(rows, np.ndarray):
             return Odd(f"take_output returned {type(rows).__name__}, not a numpy array or None")
-        if rows.shape[1:] != ROW_SHAPE or rows.dtype != ROW_DTYPE:
-            notes.append(
-                (
-                    "SCHED-TAKE-9",
-                    f"rows are {rows.dtype}{list(rows.shape)}, the worker gave {ROW_DTYPE}[n, 2, 2]",
-                )
-            )
+        if not self._rows.fits(rows):
+            was = f"rows are {rows.dtype}{list(rows.shape)}, the worker gave {self._rows}"
+            notes.append(("SCHED-TAKE-9", was))
         if given is not None and rows.size:
             how = "a view" if np.shares_memory(rows, given.rows) else "a copy"
             traits.append(f"{how} of the worker's rows")
-        return Rows(self._rows.decode(rows) if rows.ndim else ())
+        found = Rows(self._rows.decode(rows) if rows.ndim else ())
+        if self._representation.writes:
+            self._rows.overwrite(rows)
+        self._taken.keep(rows.tobytes)
+        return found
 
-    def _finish(self, call: RequestFinished, notes: Notes) -> Odd | None:
+    def _finish(self, call: RequestFinished) -> Odd | None:
         request = self._requests.get(call.request)
-        outcome = _nothing(self._connector.request_finished(request), "request_finished")
-        if not request.unchanged():
-            notes.append(("SCHED-META-5", "request_finished changed the request"))
-        if call.request.finished:
-            self._requests.forget(call.request.request_id)
-        return outcome
+        return _nothing(self._connector.request_finished(request), "request_finished")
 
     def _unpack(self, call: Unpack) -> Hashes | Odd:
         assert self._adapter.packed_block_hashes is not None  # it comes with the scheduler connector
@@ -187,53 +234,6 @@ class Session:
         if not all(isinstance(item, bytes) for item in items):
             return Odd("a packed value iterates to something that is not bytes")
         return Hashes(tuple(items))
-
-    def _recheck_delivered(self, notes: Notes) -> None:
-        """Notice metadata that changed after it was returned; only the latest few can still be in flight."""
-        self._delivered = self._delivered[-4:]
-        for returned, said in self._delivered:
-            if caught(lambda returned=returned: read_metadata(returned)) != said:
-                notes.append(("SCHED-META-6", "metadata that was already returned says something else now"))
-
-
-def read_metadata(returned: Any) -> Metadata | Odd:
-    """A metadata object in the spec's values, or what is wrong with its shape.
-
-    Entries of ``block_hashes`` that iterate to nothing are kept: they are not the same as no entry.
-    """
-    try:
-        generation, requests = returned.generation, dict(returned.requests.items())
-        finished = tuple(returned.finished_requests)
-        packed = dict(returned.block_hashes.items())
-        packed_apart = dict(getattr(returned, "finished_block_hashes", {}).items())
-        packed_again = dict(getattr(returned, "replaced_block_hashes", {}).items())
-    except (AttributeError, TypeError, ValueError) as error:
-        return Odd(f"the metadata has not the fields of AuxOutputConnectorMetadata: {error}")
-    ints = [generation, *requests.values()]
-    if not all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in ints):
-        return Odd("generation and emit starts must be whole numbers")
-    if any(abs(int(value)) > MAX_INTEGER for value in ints):
-        return Odd("generation or an emit start is larger than any counter")
-    if not all(
-        isinstance(name, str) for name in (*requests, *packed, *packed_apart, *packed_again, *finished)
-    ):
-        return Odd("requests are named by something that is not text")
-    hashes, apart, again = map(_read_hashes, (packed, packed_apart, packed_again))
-    if not all(isinstance(item, bytes) for _, items in (*hashes, *apart, *again) for item in items):
-        return Odd("block hashes iterate to something that is not bytes")
-    starts = tuple((request_id, int(start)) for request_id, start in requests.items())
-    return Metadata(int(generation), starts, hashes, finished, apart, again)
-
-
-def _read_hashes(entries: dict[str, Any]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
-    return tuple((request_id, tuple(packed)) for request_id, packed in entries.items())
-
-
-def _check_pickle(returned: Any, said: Metadata, notes: Notes) -> None:
-    """The worker may live in another process: what arrives must say the same (WIRE-META-1)."""
-    arrived = caught(lambda: read_metadata(pickle.loads(pickle.dumps(returned, protocol=5))))
-    if arrived != said:
-        notes.append(("WIRE-META-1", f"after pickling the metadata reads {arrived}"))
 
 
 def _field_types(returned: Any) -> list[str]:

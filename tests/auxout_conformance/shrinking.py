@@ -1,4 +1,4 @@
-"""Makes a failing scenario small: fewer events first, then smaller numbers, then tidy names.
+"""Makes a failing scenario small: plainly represented, then fewer events, then smaller numbers, then tidy names.
 
 Hypothesis shrinks the choices behind a scenario; people read the scenario. So candidates are made from the
 events themselves: leave some out, simplify one, repair what the change made impossible, and keep a candidate
@@ -30,11 +30,13 @@ from auxout_spec.engine import (
 )
 from auxout_spec.engine.options import launchable, most_tokens
 from auxout_spec.profiles import Profile
+from auxout_spec.representation import differing
 from auxout_spec.scenario import Scenario, config_of
 
 from .hosts import TargetBroken
 from .judge import Failure, Play, play
 from .judge.play import Player
+from .representing import plainer
 
 MAX_PLAYS = 1500
 """Enough for a scenario of 40 events; a limit, so that a slow target cannot hold the report up for ever."""
@@ -94,10 +96,17 @@ class Shrinker:
         return repaired._replace(events=repaired.events[: failure.event]), failure
 
 
-def _size(scenario: Scenario) -> tuple[int, int, int]:
-    """Smaller is better: events, then the numbers in them, then the length of the text."""
+def _size(scenario: Scenario) -> tuple[int, int, int, int, int]:
+    """Smaller is better: events, what is not plain, then the numbers in both, then the length of the text."""
     numbers = scenario.block_size + scenario.depth + scenario.store
-    return len(scenario.events), numbers + sum(map(_weight, scenario.events)), len(repr(scenario.events))
+    unusual = differing(scenario.representation)
+    return (
+        len(scenario.events),
+        len(unusual),
+        sum(map(_weight, unusual.values())),
+        numbers + sum(map(_weight, scenario.events)),
+        len(repr(scenario.events)),
+    )
 
 
 def _weight(value: object) -> int:
@@ -142,6 +151,8 @@ def _fitted(config: EngineConfig, state: EngineState, event: Event) -> Iterator[
 def _candidates(scenario: Scenario) -> Iterator[Scenario]:
     """Simpler scenarios, boldest first."""
     events = scenario.events
+    for looks in plainer(scenario.representation):
+        yield scenario._replace(representation=looks)
     size = len(events) // 2
     while size >= 1:
         for start in range(0, len(events) - size + 1, size if size > 2 else 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from auxout_conformance.targets import resolve
 from auxout_spec.calls import Call
 from auxout_spec.engine import Abort, Add, Event, Land, Launch, Pause, Reset, Tamper
 from auxout_spec.profiles import PROFILES
+from auxout_spec.representation import PLAIN
 
 VERBS = (
     "Abort", "Add", "Chunk", "End", "Evict", "Land", "Launch", "Load", "Loaded", "Pause", "Preempt", "Reset",
@@ -25,6 +27,8 @@ VERBS = (
 )  # fmt: skip
 NO_DATA: Any = None
 """For kinds of events that draw nothing."""
+PLAINLY: Any = SimpleNamespace(draw=lambda *_, **__: PLAIN)
+"""Draws the plain representation."""
 A4 = (Add("A", 4, max_tokens=4), Launch((("A", 4),)))
 
 
@@ -54,7 +58,7 @@ def machine_on(host: Player, profile: str = "0.32", ignored: frozenset[str] = fr
         "tally": Tally(),
     }
     made = type("Machine", (EngineMachine,), {**fields, "on_example": staticmethod(lambda: None)})()
-    made.start(2, 1, frozenset(), 64)
+    made.start(2, 1, frozenset(), 64, PLAINLY)
     return made
 
 

@@ -160,7 +160,7 @@ def test_a_violation_names_everything(capsys: pytest.CaptureFixture[str]) -> Non
         call="build_connector_meta({})",
         expected=right,
         actual=wrong,
-        found_by="case sched-reset-1-1",
+        found_by="case sched-meta-7-2",
         seed=None,
         replay=violation.replay,
         shrunk_from=3,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auxout_conformance.objects import ROW_DTYPE, UNKNOWN_ROW, EngineRequest, Requests, RowCodec
+from auxout_conformance.objects import LATER_ROW, UNKNOWN_ROW, EngineRequest, Requests, RowCodec
 from auxout_conformance.observation import Observation, Odd, Raised, from_json, to_json
 from auxout_conformance.session import Session
 from auxout_conformance.targets.adapter import Adapter
@@ -18,6 +18,7 @@ from auxout_reference.connector import (
     PackedBlockHashes,
 )
 from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, Reset, TakeOutput, Unpack
+from auxout_spec.representation import Representation
 from auxout_spec.values import Hashes, Metadata, RequestOutput, RequestView, Row, Rows
 
 HASHES = (b"0" * 32, b"1" * 32)
@@ -159,7 +160,7 @@ def test_a_refused_build_that_changed_its_arguments_is_noticed() -> None:
 def test_request_finished_changes_the_request() -> None:
     assert noted(
         doing("request_finished", lambda _, request: request.block_hashes.clear()), BUILD, FINISH
-    ) == ["SCHED-META-5"]
+    ) == ["SCHED-META-7"]
 
 
 @pytest.mark.parametrize(
@@ -294,7 +295,7 @@ def test_rows_that_nobody_made(change: Callable[..., Any]) -> None:
 
 
 def test_an_array_without_rows_at_all() -> None:
-    found = seen(returning(take_output=lambda rows: np.uint16(7) * np.ones((), ROW_DTYPE)), TAKE)
+    found = seen(returning(take_output=lambda rows: np.uint16(7) * np.ones((), np.uint16)), TAKE)
     assert isinstance(found.outcome, Odd)
     found = seen(returning(take_output=lambda rows: np.array(7)), TAKE)
     assert found.outcome == Rows(())
@@ -421,7 +422,7 @@ def test_a_request_is_one_object_until_it_ends() -> None:
     assert again.is_finished()
     turn = requests.get(VIEW._replace(prompt_start=3))
     assert turn.sampling_params is not parameters
-    requests.forget("A")
+    requests.forget(again)
     assert requests.get(VIEW) is not first
 
 
@@ -434,11 +435,32 @@ def test_an_engine_request_has_no_attributes_but_those_of_the_page() -> None:
     }  # fmt: skip
 
 
-def test_rows_have_values_of_their_own() -> None:
-    codec = RowCodec()
+FORMATS = [
+    Representation(),
+    Representation(layers=94, top_k=8, experts=128),
+    Representation(layers=61, top_k=8, experts=256),
+    Representation(layers=1, top_k=4, experts=256),
+    Representation(layers=5, top_k=1, experts=65536),
+]
+
+
+@pytest.mark.parametrize("made", FORMATS, ids=str)
+def test_rows_have_values_of_their_own(made: Representation) -> None:
+    codec = RowCodec(made)
     rows = tuple(Row("A", number, 0, 0) for number in range(600))
     array = codec.encode(rows)
-    assert array.dtype == ROW_DTYPE
-    assert len(np.unique(array.reshape(600, 4), axis=0)) == 600
+    assert array.dtype == codec.dtype == (np.uint8 if made.experts <= 256 else np.uint16)
+    assert array.shape == (600, made.layers, made.top_k)
+    assert len(np.unique(array.reshape(600, -1), axis=0)) == 600
     assert codec.decode(array) == rows
-    assert array.min() > 255
+    assert (array.min(), array.max()) == (0, made.experts - 1)
+    assert all(len(set(layer)) == made.top_k for row in array.tolist() for layer in row)
+
+
+def test_what_was_never_made_is_unknown() -> None:
+    codec = RowCodec()
+    array = codec.encode((ROWS[0],)).astype(np.int64)
+    for wrong in (array + (1 << 16), array + 0.5, array[:, :1], array.astype("datetime64[s]")):
+        assert codec.decode(wrong) == (UNKNOWN_ROW,)
+    assert codec.decode(array) == ROWS[:1]
+    assert codec.decode(codec.later(2)) == (LATER_ROW,) * 2

@@ -28,6 +28,7 @@ from auxout_spec.engine import (
     Unpack,
 )
 from auxout_spec.profiles import PROFILES
+from auxout_spec.representation import PLAIN, Representation
 from auxout_spec.scenario import Scenario
 
 PROFILE = PROFILES["0.32"]
@@ -182,7 +183,9 @@ def test_what_was_found_stays_found_when_the_target_breaks() -> None:
 
         num_sessions = 0
 
-        def new(self, profile: str, sizes: Sizes | None = None) -> None:
+        def new(
+            self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN
+        ) -> None:
             super().new(profile)
             self.num_sessions += 1
             if self.num_sessions >= 5:

@@ -47,6 +47,7 @@ from auxout_spec.engine.landing import delivers
 from auxout_spec.engine.state import Entry
 from auxout_spec.engine.tampering import tampered_outputs, tampered_view
 from auxout_spec.profiles import LATEST, PROFILES
+from auxout_spec.representation import PLAIN
 from auxout_spec.scenario import event_from_json
 from auxout_spec.values import Metadata, Refusal, RequestOutput, RequestView, Result, Row, Rows
 
@@ -696,7 +697,7 @@ def test_wire_values_leave_the_engine_alone() -> None:
 
 
 def test_defaults() -> None:
-    assert EngineConfig() == (PROFILES[LATEST], 2, 2, frozenset(), None)
+    assert EngineConfig() == (PROFILES[LATEST], 2, 2, frozenset(), None, PLAIN, (8, 256))
     assert Add("A", 1) == ("A", 1, 0, 2, "", False, 0)
     assert Loaded("A") == ("A", -1)
     assert Chunk("A", 1) == ("A", 1, 0, 2)

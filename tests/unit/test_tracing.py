@@ -19,12 +19,14 @@ from auxout_conformance.targets.loading import LoadSpec, load
 from auxout_spec import calls, trace
 from auxout_spec.calls import Exchange
 from auxout_spec.profiles import PROFILES
+from auxout_spec.representation import PLAIN, Image
 from auxout_spec.scenario import run
 from auxout_spec.values import Metadata, Refusal, Rows
 
 HEADER = json.dumps({"auxout": "trace/1", "profile": "0.32"})
 CASES = [case for case in all_cases() if case.clause.startswith("SCHED") and "0.32" in case.profiles]
 P32 = PROFILES["0.32"]
+IMAGE = Image(PLAIN)
 
 
 def exchanges_of(case: Case) -> list[Exchange]:
@@ -117,11 +119,11 @@ def _make(recorder: recording.Recorder, call: calls.Call, requests: Requests, ro
     if isinstance(call, calls.BuildConnectorMeta):
         recorder.build_connector_meta(*requests.step(call))
     elif isinstance(call, calls.TakeOutput):
-        recorder.take_output(requests.get(call.request), rows.outputs(call.outputs))
+        recorder.take_output(requests.get(call.request), rows.outputs(call.outputs, IMAGE))
     elif isinstance(call, calls.RequestFinished):
         recorder.request_finished(requests.get(call.request))
         if call.request.finished:
-            requests.forget(call.request.request_id)
+            requests.forget(requests.get(call.request))
     else:
         recorder.reset()
 

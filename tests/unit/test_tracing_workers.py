@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from auxout_conformance import recording, tracing
-from auxout_conformance.objects import ROW_DTYPE, StepMetadata
+from auxout_conformance.objects import StepMetadata
 from auxout_spec import trace
 from auxout_spec.calls import (
     BeginStep,
@@ -272,7 +272,7 @@ class Worker:
 
 
 def test_what_a_worker_s_recorder_writes_is_accepted() -> None:
-    rows = np.arange(16, dtype=ROW_DTYPE).reshape(4, 2, 2)
+    rows = np.arange(16, dtype=np.uint16).reshape(4, 2, 2)
     file, worker = io.StringIO(), Worker(rows)
     recorder = recording.WorkerRecorder(
         worker, recording.Trace(file, "0.32", block_size=2, max_objects=64), lambda count: worker.rows[:count]

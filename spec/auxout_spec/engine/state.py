@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from .. import kernel
 from ..profiles import LATEST, PROFILES, Profile
+from ..representation import PLAIN, Representation
 from ..scheduler import INITIAL, SchedulerState
 from ..values import BlockHash, RequestId, RequestView, Row
 from ..worker import INITIAL as NO_WORKER
@@ -23,6 +24,13 @@ Status = Literal["waiting", "running", "preempted", "waiting_for_chunk", "waitin
 """``lost``: a session that a released engine has dropped from its queues."""
 Text = tuple[tuple[str, int], ...]
 """A token sequence as runs: ``(("A", 5), ("A'", 9))`` is five tokens of text A, then four of text A'."""
+
+
+class LargestStep(NamedTuple):
+    """What a step may hold at most; a worker is built for it."""
+
+    requests: int = 8
+    tokens: int = 256
 
 
 class EngineConfig(NamedTuple):
@@ -36,6 +44,9 @@ class EngineConfig(NamedTuple):
     removed_guards: frozenset[str] = frozenset()
     limits: Limits | None = None
     """Run the spec's worker and store too, with these sizes; None: assume a right worker."""
+    representation: Representation = PLAIN
+    """What all of this looks like to a connector."""
+    largest_step: LargestStep = LargestStep()
 
 
 class Problem(NamedTuple):

@@ -27,6 +27,7 @@ from auxout_spec.engine import (
 )
 from auxout_spec.engine.tampering import HASH_KINDS
 from auxout_spec.profiles import Profile
+from auxout_spec.representation import PLAIN, Representation
 from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.values import Metadata, Refusal, Result, StepOutput
 
@@ -46,6 +47,10 @@ LEAVING: dict[str, tuple[type[Event], ...]] = {
 MISSING_ROWS, MADE_ROOM = "WORK-EMIT-3", "STORE-PUT-3"
 ROOM_FOR_ALL = 1024
 """Blocks, more than a scenario has."""
+SHOWN_BY = {"buffers": "WORK-STEP-4", "writes": "WORK-EMIT-7"}
+"""Parts of a representation, and the clause that a wrong answer breaks which is right without them."""
+GENERATION, RESETS = "SCHED-META-4", "SCHED-RESET-1"
+"""A wrong generation, and the clause that it breaks where it is right without the resets before the play."""
 USAGE = "usage() after "
 
 
@@ -55,7 +60,7 @@ class Player(Protocol):
     offer: Offer
     """Which halves the target has; the spec answers for the other."""
 
-    def new(self, profile: str, sizes: Sizes | None = None) -> None:
+    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
         """Start fresh connectors."""
         ...
 
@@ -110,7 +115,8 @@ class Play:
     def start(cls, host: Player, config: EngineConfig) -> Play:
         """Fresh connectors and a fresh engine."""
         limits = config.limits
-        host.new(config.profile.name, limits and Sizes(limits.block_size, limits.capacity, config.depth))
+        sizes = limits and Sizes(limits.block_size, limits.capacity, config.depth, *config.largest_step)
+        host.new(config.profile.name, sizes, config.representation)
         return cls(host, config, ledger=Ledger(block_size=config.block_size))
 
     @property
@@ -277,6 +283,15 @@ def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure)
     stays, and an empty step only if all is well in a step with requests. Rows are missing because the wrong ones made
     room if all is well where nothing has to.
     """
+    for name, clause in SHOWN_BY.items():
+        looks = scenario.representation._replace(**{name: getattr(PLAIN, name)})
+        plainer = scenario._replace(events=scenario.events[: failure.event], representation=looks)
+        if looks != scenario.representation and _played(host, plainer, profile)[1] is None:
+            return replace(failure, clause=clause)
+    if failure.clause == GENERATION and scenario.representation.generation:
+        looks = scenario.representation._replace(generation=0)
+        plainer = scenario._replace(events=scenario.events[: failure.event], representation=looks)
+        return replace(failure, clause=RESETS) if _played(host, plainer, profile)[1] is None else failure
     if failure.clause == EMPTY_STEP:
         return _blamed_empty_step(host, scenario, profile, failure)
     events = scenario.events[: failure.event]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from .end_faults import RESET_FAULTS, RESTART_FAULTS, TERMINAL_FAULTS
 from .entry import KnownBad
+from .look_faults import LOOK_FAULTS
 from .output_faults import REFUSAL_FAULTS, TAKE_FAULTS, WIRE_FAULTS
 from .step_faults import EMIT_FAULTS, HASH_FAULTS, METADATA_FAULTS
 from .store_faults import CAPTURE_FAULTS, STORE_FAULTS
+from .watch_faults import WATCH_FAULTS
 from .worker_faults import BEGIN_FAULTS, EMIT_FAULTS_OF_WORKERS, STEP_FAULTS, TEAR_FAULTS
 
 KNOWN_BAD: tuple[KnownBad, ...] = (
@@ -29,4 +31,6 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
     *EMIT_FAULTS_OF_WORKERS,
     *TEAR_FAULTS,
     *STORE_FAULTS,
+    *LOOK_FAULTS,
+    *WATCH_FAULTS,
 )

@@ -1,8 +1,8 @@
 """One way to drive every worker: the runner-independent core, and vLLM's torch connector.
 
 A driver is built for one engine (``Sizes``) and offers the worker's life: a step begins, its rows are prepared,
-later it is processed. Rows are numpy arrays ``(total, num_layers, top_k)`` of ``ROW_DTYPE``; whatever was handed
-over is overwritten as soon as it was prepared, as the next forward pass overwrites a capture buffer.
+later it is processed. Rows are numpy arrays ``(total, num_layers, top_k)`` of the representation's type; they are
+overwritten as soon as they were prepared, as the next forward pass overwrites a capture buffer.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from auxout_spec.profiles import PER_REQUEST
+from auxout_spec.representation import PLAIN, Representation
 
-from ..objects import NUM_EXPERTS, ROW_DTYPE, ROW_SHAPE, later_rows
+from ..objects import RowCodec
 from ..observation import Usage
 
-MAX_BATCH = 8
-"""Requests in one step."""
-MAX_TOKENS = 256
-"""Rows in one step."""
+OVERWRITTEN = "<overwritten>"
+"""What stands where an id was in a list that is used again."""
 
 
 class Sizes(NamedTuple):
@@ -34,6 +33,10 @@ class Sizes(NamedTuple):
     """Objects that the store may hold."""
     depth: int
     """Steps that may be in flight."""
+    requests: int = 8
+    """Requests in one step."""
+    tokens: int = 256
+    """Rows in one step."""
 
 
 class Driver(Protocol):
@@ -55,6 +58,10 @@ class Driver(Protocol):
         self, pending: Any, num_sampled: Sequence[int], num_rejected: Sequence[int]
     ) -> Mapping[str, Any]: ...
 
+    def changed(self) -> str:
+        """What of the runner's the last call changed; empty if nothing."""
+        ...
+
     def usage(self) -> Usage | None:
         """What the worker holds; None if it cannot tell."""
         ...
@@ -62,8 +69,55 @@ class Driver(Protocol):
     def close(self) -> None: ...
 
 
-MakeDriver = Callable[[str, Sizes], Driver]
-"""Profile name and sizes -> a fresh worker."""
+class MakeDriver(Protocol):
+    """Makes a fresh worker."""
+
+    def __call__(self, profile: str, sizes: Sizes, representation: Representation = PLAIN) -> Driver: ...
+
+
+class Buffers:
+    """The runner's arrays of a step: new ones for each step, or always the same ones, overwritten in between."""
+
+    def __init__(self, representation: Representation) -> None:
+        self._reused = representation.buffers == "reused"
+        self._arrays: dict[str, np.ndarray[Any, Any]] = {}
+        self._ids: list[str] = []
+        self._given: list[tuple[str, Any, Any]] = []
+        """What the call in progress was given: a name, the thing and a copy of it."""
+        self.changed = ""
+        """What the last call changed, by name."""
+
+    def ids(self, request_ids: Sequence[str]) -> list[str]:
+        """The batch's ids."""
+        given = self._ids if self._reused else []
+        given[:] = request_ids
+        self._given.append(("the ids of the batch", given, list(given)))
+        return given
+
+    def numbers(self, name: str, values: Sequence[int], dtype: str = "int64") -> np.ndarray[Any, Any]:
+        """One of the batch's arrays."""
+        fresh = given = np.array(values, dtype)
+        if self._reused:
+            kept = self._arrays.get(name)
+            if kept is None or len(kept) < len(fresh):
+                kept = self._arrays[name] = np.empty(max(len(fresh), 64), dtype)
+            given = kept[: len(fresh)]
+            given[:] = fresh
+        self._given.append((name, given, fresh.copy()))
+        return given
+
+    def rows(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The capture buffer."""
+        self._given.append(("the captured rows", rows, rows.copy()))
+        return rows
+
+    def overwrite(self) -> None:
+        """The call that got them is over."""
+        self.changed = ", ".join(name for name, given, copy in self._given if not np.array_equal(given, copy))
+        self._given.clear()
+        self._ids[:] = [OVERWRITTEN] * len(self._ids)
+        for kept in self._arrays.values():
+            kept[:] = -1
 
 
 def signature(factory: Any) -> Mapping[str, inspect.Parameter]:
@@ -90,8 +144,9 @@ def errors_of(profile: str, factory: Any, name: str) -> dict[str, Any]:
 class CoreDriver:
     """Drives a ``WorkerCore``: numpy in, numpy out."""
 
-    def __init__(self, core: Any) -> None:
-        self._core = core
+    def __init__(self, core: Any, representation: Representation) -> None:
+        self._core, self._buffers = core, Buffers(representation)
+        self._rows = RowCodec(representation)
 
     def begin_step(self, metadata: Any) -> None:
         self._core.begin_step(metadata)
@@ -103,14 +158,31 @@ class CoreDriver:
         bounds: Sequence[int],
         rows: np.ndarray[Any, Any],
     ) -> Any:
-        pending = self._core.prepare_output(list(request_ids), np.array(starts), np.array(bounds), rows)
-        rows[...] = later_rows(len(rows))
-        return pending
+        made = self._buffers
+        try:
+            return self._core.prepare_output(
+                made.ids(request_ids),
+                made.numbers("starts", starts),
+                made.numbers("bounds", bounds),
+                made.rows(rows),
+            )
+        finally:
+            made.overwrite()
+            rows[...] = self._rows.later(len(rows))
 
     def process(
         self, pending: Any, num_sampled: Sequence[int], num_rejected: Sequence[int]
     ) -> Mapping[str, Any]:
-        return self._core.process_output(pending, np.array(num_sampled), np.array(num_rejected))
+        made = self._buffers
+        try:
+            return self._core.process_output(
+                pending, made.numbers("sampled", num_sampled), made.numbers("rejected", num_rejected)
+            )
+        finally:
+            made.overwrite()
+
+    def changed(self) -> str:
+        return self._buffers.changed
 
     def usage(self) -> Usage | None:
         tell = getattr(self._core, "usage", None)
@@ -124,20 +196,21 @@ def core_maker(factory: Callable[..., Any]) -> MakeDriver:
     """Workers made by a ``WorkerCore`` class, or by a function with its parameters."""
     takes_profile = "profile" in inspect.signature(factory).parameters
 
-    def make(profile: str, sizes: Sizes) -> Driver:
+    def make(profile: str, sizes: Sizes, representation: Representation = PLAIN) -> Driver:
         more: dict[str, Any] = errors_of(profile, factory, "the worker")
         if takes_profile and profile:
             more["profile"] = profile.removesuffix(PER_REQUEST)
+        rows = RowCodec(representation)
         core = factory(
             block_size=sizes.block_size,
-            shape_per_token=ROW_SHAPE,
-            dtype=ROW_DTYPE.name,
+            shape_per_token=rows.shape,
+            dtype=rows.dtype.name,
             max_objects=sizes.capacity,
-            max_num_seqs=MAX_BATCH,
+            max_num_seqs=sizes.requests,
             max_in_flight=sizes.depth,
             **more,
         )
-        return CoreDriver(core)
+        return CoreDriver(core, representation)
 
     return make
 
@@ -145,13 +218,20 @@ def core_maker(factory: Callable[..., Any]) -> MakeDriver:
 class ConnectorDriver:
     """Drives an ``AuxOutputWorkerConnector`` on the CPU, through a model that is nothing but its routers."""
 
-    def __init__(self, factory: Callable[..., Any], sizes: Sizes, more: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        factory: Callable[..., Any],
+        sizes: Sizes,
+        representation: Representation,
+        more: Mapping[str, Any],
+    ) -> None:
         import torch
 
-        self._torch = torch
-        self._model = _routers(torch)
+        self._torch, self._sizes = torch, sizes
+        self._model = _routers(torch, representation.layers)
+        self._rows, self._buffers = RowCodec(representation), Buffers(representation)
         self._connector = factory(
-            vllm_config=_config(sizes),
+            vllm_config=_config(sizes, representation),
             model=self._model,
             kv_cache_config=SimpleNamespace(num_blocks=sizes.capacity),
             **more,
@@ -168,18 +248,21 @@ class ConnectorDriver:
         rows: np.ndarray[Any, Any],
     ) -> Any:
         self._forward(rows)
-        padding = MAX_BATCH - len(request_ids)
+        padding, made = self._sizes.requests - len(request_ids), self._buffers
         batch = SimpleNamespace(
-            req_ids=list(request_ids),
+            req_ids=made.ids(request_ids),
             num_reqs=len(request_ids),
-            query_start_loc_np=np.array([*bounds, *[bounds[-1]] * padding], np.int32),
-            num_computed_tokens_np=np.array(starts, np.int32),
+            query_start_loc_np=made.numbers("bounds", [*bounds, *[bounds[-1]] * padding], "int32"),
+            num_computed_tokens_np=made.numbers("starts", starts, "int32"),
         )
-        pending = self._connector.prepare_output(batch)
-        # As in the runner: the copy is enqueued at once, and the counts arrive while it is under way.
-        counts = tuple(np.zeros(len(request_ids), np.int32) for _ in range(2))
-        pending.enqueue_cpu_copy(*counts)
-        self._forward(later_rows(MAX_TOKENS))
+        try:
+            pending = self._connector.prepare_output(batch)
+            # As in the runner: the copy is enqueued at once, and the counts arrive while it is under way.
+            counts = tuple(np.zeros(len(request_ids), np.int32) for _ in range(2))
+            pending.enqueue_cpu_copy(*counts)
+        finally:
+            made.overwrite()
+            self._forward(self._rows.later(self._sizes.tokens))
         return pending, counts
 
     def _forward(self, rows: np.ndarray[Any, Any]) -> None:
@@ -193,6 +276,9 @@ class ConnectorDriver:
         counts[0][:], counts[1][:] = num_sampled, num_rejected
         return step.process_output()
 
+    def changed(self) -> str:
+        return self._buffers.changed
+
     def usage(self) -> Usage | None:
         tell = getattr(self._connector, "usage", None)
         return Usage(*map(int, tell())) if tell is not None else released_usage(self._connector)
@@ -203,9 +289,12 @@ class ConnectorDriver:
 
 def connector_maker(factory: Callable[..., Any]) -> MakeDriver:
     """Workers of a class with vLLM's constructor."""
-    return lambda profile, sizes: ConnectorDriver(
-        factory, sizes, errors_of(profile, factory, "the worker connector")
-    )
+
+    def make(profile: str, sizes: Sizes, representation: Representation = PLAIN) -> Driver:
+        more = errors_of(profile, factory, "the worker connector")
+        return ConnectorDriver(factory, sizes, representation, more)
+
+    return make
 
 
 def released_usage(connector: Any) -> Usage | None:
@@ -228,7 +317,7 @@ def released_usage(connector: Any) -> Usage | None:
         return None
 
 
-def _routers(torch: Any) -> Any:
+def _routers(torch: Any, num_layers: int) -> Any:
     """A model with one capture source a layer."""
 
     class Router(torch.nn.Module):
@@ -236,21 +325,22 @@ def _routers(torch: Any) -> Any:
             super().__init__()
             self.layer_id, self.capture_fn = layer_id, None
 
-    return torch.nn.Sequential(*(Router(layer) for layer in range(ROW_SHAPE[0])))
+    return torch.nn.Sequential(*(Router(layer) for layer in range(num_layers)))
 
 
-def _config(sizes: Sizes) -> Any:
+def _config(sizes: Sizes, representation: Representation) -> Any:
     """The fields of vLLM's configuration that a worker connector reads."""
-    object_bytes = sizes.block_size * ROW_SHAPE[0] * ROW_SHAPE[1] * ROW_DTYPE.itemsize
+    layers, top_k, experts = representation.layers, representation.top_k, representation.experts
+    object_bytes = sizes.block_size * layers * top_k * RowCodec(representation).dtype.itemsize
     model = SimpleNamespace(
-        get_total_num_hidden_layers=lambda: ROW_SHAPE[0],
-        get_num_experts=lambda: NUM_EXPERTS,
-        get_num_experts_per_tok=lambda: ROW_SHAPE[1],
+        get_total_num_hidden_layers=lambda: layers,
+        get_num_experts=lambda: experts,
+        get_num_experts_per_tok=lambda: top_k,
         hf_text_config=SimpleNamespace(model_type="routers"),
     )
     return SimpleNamespace(
         model_config=model,
-        scheduler_config=SimpleNamespace(max_num_batched_tokens=MAX_TOKENS, max_num_seqs=MAX_BATCH),
+        scheduler_config=SimpleNamespace(max_num_batched_tokens=sizes.tokens, max_num_seqs=sizes.requests),
         parallel_config=SimpleNamespace(data_parallel_rank=0, tensor_parallel_size=1),
         aux_output_config=SimpleNamespace(max_bytes=sizes.capacity * object_bytes),
         cache_config=SimpleNamespace(block_size=sizes.block_size),
