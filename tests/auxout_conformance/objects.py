@@ -254,10 +254,10 @@ class RowCodec:
         return first, self._values.take(range(first, first + count))
 
     def bind(self, first: int, rows: Sequence[Row]) -> None:
-        """Say what the reserved rows from number ``first`` on are."""
+        """Say what the reserved rows from number ``first`` on are; what was said of them before is void."""
         for code, row in enumerate(rows, first):
             self._rows[code] = row
-            self._codes.setdefault(row, code)
+            self._codes[row] = code
 
     def later(self, count: int) -> np.ndarray[Any, Any]:
         """What a later forward pass leaves in the capture buffer: rows that decode to ``LATER_ROW``."""
@@ -290,7 +290,7 @@ class RowCodec:
     def encode(self, rows: tuple[Row, ...]) -> np.ndarray[Any, Any]:
         """An array ``(len(rows), num_layers, top_k)`` of expert ids."""
         for row in rows:
-            if row not in self._codes:
+            if row not in self._codes or self._rows[self._codes[row]] != row:
                 self._codes[row] = len(self._rows)
                 self._rows.append(row)
         return self._values.take([self._codes[row] for row in rows])

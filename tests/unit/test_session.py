@@ -464,3 +464,13 @@ def test_what_was_never_made_is_unknown() -> None:
         assert codec.decode(wrong) == (UNKNOWN_ROW,)
     assert codec.decode(array) == ROWS[:1]
     assert codec.decode(codec.later(2)) == (LATER_ROW,) * 2
+
+
+def test_rows_of_a_forward_pass_may_be_told_anew() -> None:
+    """A step that is shown too early, and refused, has not lost its drafts yet."""
+    codec = RowCodec()
+    first, array = codec.reserve(3)
+    codec.bind(first, ROWS[1:])
+    codec.bind(first, ROWS[:3])
+    assert codec.decode(array) == ROWS[:3]
+    assert codec.decode(codec.encode(ROWS)) == ROWS

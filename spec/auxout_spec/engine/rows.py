@@ -57,9 +57,9 @@ def activation_of(state: EngineState, request_id: str, number: int) -> Activatio
 
 def with_activation(state: EngineState, activation: Activation) -> EngineState:
     """The state with an activation's record replaced."""
-    key = activation.request_id, activation.number
-    kept = (activation if (a.request_id, a.number) == key else a for a in state.activations)
-    return state._replace(activations=tuple(kept))
+    known = [(each.request_id, each.number) for each in state.activations]
+    at = known.index((activation.request_id, activation.number))
+    return state._replace(activations=(*state.activations[:at], activation, *state.activations[at + 1 :]))
 
 
 def with_fresh_blocks(

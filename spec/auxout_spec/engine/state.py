@@ -192,8 +192,9 @@ class EngineState(NamedTuple):
 
     def with_request(self, request: EngineRequest) -> EngineState:
         """The state with a request's record replaced."""
-        requests = tuple(request if r.request_id == request.request_id else r for r in self.requests)
-        return self._replace(requests=requests)
+        ids = [each.request_id for each in self.requests]
+        at = ids.index(request.request_id)
+        return self._replace(requests=(*self.requests[:at], request, *self.requests[at + 1 :]))
 
 
 def initial() -> EngineState:
