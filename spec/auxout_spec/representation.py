@@ -22,6 +22,8 @@ DIGEST_SIZE = 32
 """Bytes of an abstract hash; one that is corrupted may be several of them."""
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 """Begins an id that is the image of none."""
+FILL = "x"
+"""Fills up ids that are to be longer."""
 MOST_BYTES = 64
 MIN_ROWS = 1 << 12
 """Values that rows must be able to take, since each computation has a row of its own."""
@@ -52,6 +54,8 @@ class Representation(NamedTuple):
     """Further requests that the engine knows and never schedules."""
     writes: bool = False
     """The engine writes into the rows that it gets, where they can be written to."""
+    id_length: int = 0
+    """Characters of the first id, one more of each further one; shorter ids are filled up at their beginning."""
 
 
 PLAIN = Representation()
@@ -98,10 +102,6 @@ ID_STYLES: dict[str, tuple[str, Callable[[str, int], str]]] = {
         lambda name, number: "請求\U0001f9ea-" + "".join(_ACCENTS[number >> bit & 1] for bit in range(12)),
     ),
     "spaces": ("alike but for white space", lambda name, number: f"a request{' ' * number}"),
-    "long": (
-        "thousands of characters, alike up to the last",
-        lambda name, number: f"{'x' * 4000}{_shuffled(number):04}",
-    ),
 }
 """Style -> what it is, and the id of a request's name and number; a play numbers its requests as they come."""
 
@@ -149,6 +149,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "experts": (1, 1 << 16),
     "generation": (0, 1 << 17),
     "idle": (0, 1 << 12),
+    "id_length": (0, 1 << 17),
 }
 """The fields that are numbers, with the least and the most they may be."""
 
@@ -171,19 +172,22 @@ class Image:
         """The id of a request."""
         found = self._ids.get(name)
         if found is None:
-            found = self._ids[name] = ID_STYLES[self._made.ids][1](name, len(self._ids))
+            number = len(self._ids)
+            found = ID_STYLES[self._made.ids][1](name, number)
+            found = found.rjust(self._made.id_length + number if self._made.id_length else 0, FILL)
+            self._ids[name] = found
             self._names[found] = name
         return found
 
     def name(self, request_id: str) -> RequestId:
         """The request that an id is of; an id of none is marked as unknown."""
-        if self._made.ids == "plain":
+        if self._is_named_plainly:
             return request_id
         return self._names.get(request_id, UNKNOWN + request_id)
 
     def named(self, text: str) -> str:
         """A text in which ids became the names of their requests."""
-        if self._made.ids != "plain":
+        if not self._is_named_plainly:
             for request_id in sorted(self._names, key=len, reverse=True):
                 text = text.replace(request_id, self._names[request_id])
         return text
@@ -217,6 +221,10 @@ class Image:
     def abstract(self, concrete: Metadata) -> Metadata:
         """What a scheduler connector's metadata says."""
         return _mapped(concrete, -self._made.generation, self.name, self.digest)
+
+    @property
+    def _is_named_plainly(self) -> bool:
+        return (self._made.ids, self._made.id_length) == ("plain", 0)
 
     @property
     def _is_plain(self) -> bool:
@@ -297,5 +305,6 @@ _WORDS: dict[str, Callable[[Representation], str]] = {
     "buffers": lambda made: "the runner's arrays used again",
     "order": lambda made: "dictionaries in reversed order",
     "idle": lambda made: f"{made.idle} idle request{'' if made.idle == 1 else 's'}",
+    "id_length": lambda made: f"ids of {made.id_length} characters",
     "writes": lambda made: "an engine that writes into its rows",
 }

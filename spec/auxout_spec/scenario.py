@@ -24,7 +24,7 @@ from .engine.state import EngineConfig, EngineState, LargestStep, initial
 from .engine.step import step
 from .profiles import PER_REQUEST, SPECIFIED, Profile, named
 from .reading import Malformed, parse, shown
-from .representation import PLAIN, Representation, differing, unusable
+from .representation import MIN_ROWS, PLAIN, Representation, differing, num_rows, unusable
 from .worker import Limits
 
 FORMAT = "scenario/1"
@@ -234,7 +234,7 @@ def _checked(fields: dict[str, Any]) -> Scenario:
         raise Malformed(f"a scenario has at most {MAX_EVENTS:,} events")
     read = tuple(event_from_json(event, f"event {number}") for number, event in enumerate(events, 1))
     _check_tokens(read, fields.get("block_size", 2))
-    return Scenario(
+    scenario = Scenario(
         read,
         fields.get("block_size", 2),
         fields.get("depth", 2),
@@ -244,6 +244,19 @@ def _checked(fields: dict[str, Any]) -> Scenario:
         fields.get("store", 0),
         _representation(fields.get("representation", {})),
     )
+    _require_enough_rows(scenario)
+    return scenario
+
+
+def _require_enough_rows(scenario: Scenario) -> None:
+    """Each row that is computed has a value of its own."""
+    steps = [event.tokens for event in scenario.events if isinstance(event, ev.Launch)]
+    needed = 2 * sum(count for tokens in steps for _, count in tokens)
+    there_are = num_rows(scenario.representation)
+    if max(needed, MIN_ROWS) > there_are:
+        raise Malformed(
+            f"representation: there are {there_are} different rows of that format, {max(needed, MIN_ROWS)} are needed"
+        )
 
 
 def _check_size(value: int, name: str, where: str) -> None:

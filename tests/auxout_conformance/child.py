@@ -21,6 +21,7 @@ from .session import Session
 from .targets.adapter import TargetError
 from .targets.drivers import Sizes
 from .targets.loading import LoadSpec, load
+from .targets.numbers import numbers_of
 
 
 def main(argv: list[str]) -> int:
@@ -38,7 +39,8 @@ def main(argv: list[str]) -> int:
         known = isinstance(error, TargetError)
         _answer(answers, {"broken": str(error) if known else f"{type(error).__name__}: {error}"})
         return 1
-    _answer(answers, {"loaded": adapter.offer._asdict()})
+    offer = adapter.offer._replace(numbers=numbers_of(spec))
+    _answer(answers, {"loaded": offer._asdict()})
     for line in sys.stdin:
         request = json.loads(line)
         if "new" in request:

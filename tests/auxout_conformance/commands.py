@@ -371,6 +371,9 @@ def _show(screen: Screen, reports: Sequence[Report]) -> None:
             return terminal.draw(timeline, screen.width) if terminal.fits(timeline, screen.width) else []
 
         screen.lines(render.detail_lines(each, several=len(reports) > 1, draw=draw))
+    for each in reports:
+        if each.covered:
+            screen.line(render.covered_line(each))
     for each, line in zip(reports, render.summary_lines(reports), strict=True):
         screen.line(line, STYLES[each.verdict])
 

@@ -31,6 +31,7 @@ from .targets import Target
 from .targets.adapter import Offer, TargetError
 from .targets.drivers import Sizes
 from .targets.loading import load
+from .targets.numbers import numbers_of
 
 LOAD_SECONDS = 60.0
 CALL_SECONDS = 10.0
@@ -123,7 +124,7 @@ class InProcess:
             self._adapter = load(target.spec)
         except (TargetError, ImportError) as error:
             raise DoesNotLoad(f"{target.name} does not load: {error}") from None
-        self.offer = self._adapter.offer
+        self.offer = self._adapter.offer._replace(numbers=numbers_of(target.spec))
         self._elsewhere = Elsewhere(contents) if can_fork() else None
         self._session: Session | None = None
 
@@ -258,7 +259,10 @@ class Child:
             halves = (
                 reading.boolean(fields[name], name) for name in ("scheduler", "worker", "writes_behind")
             )
-            return Offer(*halves, missing=reading.text(fields["missing"], "missing"))
+            numbers = tuple(
+                reading.integer(each, "numbers") for each in reading.array(fields["numbers"], "numbers")
+            )
+            return Offer(*halves, reading.text(fields["missing"], "missing"), numbers)
         except Malformed:
             raise self._unreadable("loading") from None
 

@@ -49,6 +49,7 @@ from auxout_spec.profiles import Profile
 from auxout_spec.representation import PLAIN, Representation
 from auxout_spec.scenario import Scenario, config_of
 
+from .covered import Covered
 from .hosts import TargetBroken
 from .judge import Failure, Play
 from .judge.play import Player, blamed
@@ -90,6 +91,7 @@ class Tally:
     def __init__(self) -> None:
         self.scenarios = self.calls = 0
         self.advice: list[tuple[str, str]] = []
+        self.covered = Covered()
         self.found: Found | None = None
         self.broken: tuple[TargetBroken, Scenario] | None = None
 
@@ -161,6 +163,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.tally.scenarios += 1
             self.tally.calls += self.play.num_calls
             self.tally.advice += self.play.advice
+            self.tally.covered.merge(self.play.covered.bounds)
             self.on_example()
 
     @property

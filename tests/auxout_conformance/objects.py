@@ -126,6 +126,37 @@ def _packed(entries: tuple[tuple[str, tuple[BlockHash, ...]], ...]) -> dict[str,
     }
 
 
+class StepOutputs:
+    """A worker's outputs of one step, as a connector is given them for one request after the other."""
+
+    def __init__(self, said: Outputs | None, given: dict[str, Any] | None) -> None:
+        self.said, self.given = said, given
+        entries = dict((given or {}).items())
+        self._copies = {name: (each.token_start, each.rows.copy()) for name, each in entries.items()}
+        self._names = list(self._copies)
+        self._next = 0
+
+    def changed(self, name: str) -> bool:
+        """Whether a connector changed them: the entry that it was asked for, or one of a few others, in turn."""
+        if self.given is None:
+            return False
+        same = list(self.given) == self._names
+        turn = self._names[self._next : self._next + MOST_AT_A_TIME]
+        self._next = (self._next + len(turn)) % max(len(self._names), 1)
+        return not (same and all(self._is_same(each) for each in {name, *turn}))
+
+    def forget(self, name: str) -> None:
+        """The engine wrote into an entry's rows."""
+        self._copies.pop(name, None)
+
+    def _is_same(self, name: str) -> bool:
+        if name not in self._copies:
+            return True
+        assert self.given is not None  # it has copies
+        entry, (start, rows) = self.given[name], self._copies[name]
+        return entry.token_start == start and np.array_equal(entry.rows, rows)
+
+
 class Requests:
     """The engine's request objects; an id that ended gets a new object when it comes back.
 
@@ -216,6 +247,8 @@ class RowValues:
                 fresh
             ):
                 fresh.append(row)
+        if not fresh:
+            raise RuntimeError(f"rows {self.shape} of {self._experts} experts are not different enough")
         self._rows = np.concatenate([self._rows, *(row[None] for row in fresh)])
 
     def _drawn(self, count: int) -> np.ndarray[Any, Any]:

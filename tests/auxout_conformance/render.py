@@ -14,6 +14,7 @@ from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.representation import in_words
 
+from . import covered
 from .tracing import Impossible
 from .verdicts import ClauseResult, Report, Verdict, Violation
 
@@ -36,6 +37,11 @@ def summary_lines(reports: Sequence[Report]) -> list[str]:
     """One line per target, names aligned."""
     width = max((len(printable(report.target)) for report in reports), default=0)
     return [f"{printable(report.target):<{width}}  {'  '.join(_facts(report))}" for report in reports]
+
+
+def covered_line(report: Report) -> str:
+    """How far its plays went."""
+    return f"{printable(report.target)} was shown: {covered.in_words(report.covered)}"
 
 
 def detail_lines(

@@ -97,6 +97,7 @@ def report_lines(report: Report) -> list[dict[str, Any]]:
             "num_scenarios": report.num_scenarios,
             "num_calls": report.num_calls,
             "seconds": report.seconds,
+            "covered": {name: list(bounds) for name, bounds in report.covered.items()},
             "notes": list(report.notes),
         },
     ]
@@ -232,6 +233,7 @@ def _report(group: list[dict[str, Any]], number: int) -> Report:
                 for name in ("reason", "replay", "num_cases", "num_scenarios", "num_calls", "seconds")
             },
             **{name: tuple(last[name]) for name in ("known", "expected", "notes")},
+            "covered": {name: (least, most) for name, (least, most) in last.get("covered", {}).items()},
             "verdict": Verdict(last["verdict"]),
             "clauses": tuple(_clause(line) for line in group if line["line"] == "clause"),
             "violations": tuple(violation_from(line) for line in group if line["line"] == "violation"),

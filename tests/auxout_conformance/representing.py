@@ -20,6 +20,7 @@ ROW_FORMATS = (
 """Layers, ids of a layer, experts: of real models, and where types and axes end."""
 HASH_SIZES = (8, 16, 32, 64)
 GENERATIONS = (0, 0, 0, 1, 127, 128, 255, 256, 1000, 65_535)
+ID_LENGTHS = (0, 0, 0, 8, 63, 255, 4096)
 IDLE = (0, 0, 1, 3, 17)
 
 VARIED = (
@@ -28,7 +29,7 @@ VARIED = (
     Representation("unicode", "ones", 64, 1, 4, 256, 1000, "reused", "arrival", 0, True),
     Representation("prefixes", "same-end", 32, 5, 1, 256, 128, "fresh", "arrival", 17, True),
     Representation("case", "zeros", 8, 1, 1, 65536, 1, "fresh", "arrival", 0, False),
-    Representation("long", "digest", 16, 61, 8, 257, 65_535, "reused", "reversed", 0, False),
+    Representation("alike", "digest", 16, 61, 8, 257, 65_535, "reused", "reversed", 0, False, 4000),
     Representation("same-end", "ones", 32, 3, 2, 65536, 127, "reused", "arrival", 1, False),
     Representation("numeric", "alike", 64, 48, 4, 127, 256, "fresh", "reversed", 0, True),
     Representation("spaces", "same-end", 16, 2, 8, 129, 0, "reused", "reversed", 3, False),
@@ -45,6 +46,7 @@ ANY: SearchStrategy[Representation] = st.builds(
     generation=st.sampled_from(GENERATIONS),
     idle=st.sampled_from(IDLE),
     writes=st.booleans(),
+    id_length=st.sampled_from(ID_LENGTHS),
 )
 """Any representation."""
 
@@ -70,7 +72,7 @@ def plainer(representation: Representation) -> Iterator[Representation]:
         *({name: getattr(PLAIN, name) for name in names} for names in combinations(_ROW & fields.keys(), 2)),
         *(
             {name: value}
-            for name in ("generation", "idle")
+            for name in ("generation", "idle", "id_length")
             for value in (1, fields.get(name, 0) // 2, fields.get(name, 0) - 1)
             if 0 < value < fields.get(name, 0)
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import shlex
 import time
@@ -17,8 +18,9 @@ from auxout_spec.representation import Representation
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Refusal
 
-from . import representing, selfcheck
+from . import large, representing, selfcheck
 from .cases import Case, all_cases, cases_in
+from .covered import Covered
 from .hosts import Child, Host, TargetBroken, open_host
 from .judge import Failure, play
 from .known import Finding, findings_of, findings_under
@@ -197,6 +199,7 @@ class Judgement:
         self.held: set[str] = set()
         """Clauses of which a case passed."""
         self.tally = Tally()
+        self.covered = Covered()
         self.num_calls = 0
         self._started = time.monotonic()
 
@@ -210,7 +213,7 @@ class Judgement:
         Args:
             random_only: leave out what does not depend on the seed.
         """
-        phases = (self._cases, self._known_findings, self._optimized, self._random)
+        phases = (self._cases, self._known_findings, self._optimized, self._large, self._random)
         if random_only:
             phases = (self._random,)
         else:
@@ -271,14 +274,19 @@ class Judgement:
     def _case(self, host: Host, case: Case, representation: Representation) -> bool:
         """Play a case; whether all is well."""
         scenario = case.scenario._replace(representation=representation)
+        return self._played(host, scenario, f"case {case.name}")
+
+    def _played(self, host: Host, scenario: Scenario, found_by: str) -> bool:
+        """Play a scenario; whether all is well."""
         try:
             done, failure = play(host, scenario, self.profile)
         except TargetBroken as error:
             raise self._broken(error, scenario) from None
         self.num_calls += done.num_calls
+        self.covered.merge(done.covered.bounds)
         self._advise(done.advice)
         if failure is not None:
-            self._found(host, scenario, failure, f"case {case.name}")
+            self._found(host, scenario, failure, found_by)
         return failure is None
 
     def _known_findings(self, host: Host) -> None:
@@ -312,6 +320,19 @@ class Judgement:
                 found_by = f"case {case.name} under python -O"
                 ended = case.scenario._replace(events=case.scenario.events[: failure.event])
                 self._add(failure, ended, found_by, None, ["--optimized"], optimized_clause(case.scenario))
+                return
+
+    def _large(self, host: Host) -> None:
+        """Play at the sizes of real engines."""
+        suite, profile, offer = self.suite, named(self.target.profile), host.offer
+        halves = [half for half in (False, True) if (offer.worker if half else offer.scheduler)]
+        total = sum(large.num_plays(suite, offer.numbers, half) for half in halves)
+        counted = self._counter("large plays", total)
+        made = (large.plays(suite, profile, offer.numbers, half) for half in halves)
+        for scenario in itertools.chain.from_iterable(made):
+            is_well = self._played(host, scenario, scenario.name)
+            counted()
+            if not is_well and self.stop_first:
                 return
 
     def _must_refuse(self, case: Case) -> bool:
@@ -414,6 +435,7 @@ class Judgement:
         stale = verdict is Verdict.CONFORM and self.reason
         if self.violations or stale:
             verdict = Verdict.VIOLATION
+        self.covered.merge(self.tally.covered.bounds)
         return Report(
             target=self.target.title,
             version=self.target.version,
@@ -430,6 +452,7 @@ class Judgement:
             num_scenarios=self.tally.scenarios,
             num_calls=self.num_calls + self.tally.calls,
             seconds=time.monotonic() - self._started,
+            covered=self.covered.bounds,
             notes=(
                 *self.target.notes,
                 *self._missing(),

@@ -8,7 +8,6 @@ worker returned.
 
 from __future__ import annotations
 
-import copy
 import pickle
 from collections import deque
 from collections.abc import Callable
@@ -34,7 +33,7 @@ from auxout_spec.representation import PLAIN, Image, Representation
 from auxout_spec.values import Hashes, Metadata, Outputs, Rows, StepOutput
 
 from .elsewhere import Elsewhere
-from .objects import Requests, RowCodec, StepMetadata
+from .objects import Requests, RowCodec, StepMetadata, StepOutputs
 from .observation import Observation, Odd, Raised
 from .reading import read_metadata, reopened
 from .targets.adapter import Adapter
@@ -77,6 +76,8 @@ class Session:
         self._delivered: deque[tuple[Any, Metadata]] = deque(maxlen=LATEST)
         """The metadata objects that were returned last, with what they said then."""
         self._metadata, self._taken = Watch(), Watch()
+        self._outputs: StepOutputs | None = None
+        """Those of the step whose output the engine consumes."""
         self._worker: WorkerHalf | None = None
         if adapter.worker is not None and self._sizes is not None:
             driver = adapter.worker(profile, self._sizes, made)
@@ -100,6 +101,8 @@ class Session:
 
     def call(self, call: Call) -> Observation:
         """Make one call; never raises what the target raises."""
+        if not isinstance(call, TakeOutput | RequestFinished):
+            self._outputs = None
         seen = self._call_worker(call) if isinstance(call, WORKER_CALLS) else self._call_scheduler(call)
         if isinstance(seen.outcome, Raised):
             seen = seen._replace(
@@ -134,8 +137,16 @@ class Session:
                 return pickle.loads(pickle.dumps(returned, protocol=5))
         return StepMetadata.of(self._image.metadata(metadata), self._representation)
 
-    def _outputs_for_scheduler(self, outputs: Outputs | None) -> Any:
-        """What the worker returned, if that is what the scheduler connector is to get, as it arrives."""
+    def _outputs_for_scheduler(self, outputs: Outputs | None) -> StepOutputs:
+        """A step's outputs as they arrive, the same for all its requests.
+
+        What the worker returned, if that is what the scheduler connector is to get.
+        """
+        if self._outputs is None or self._outputs.said != outputs:
+            self._outputs = StepOutputs(outputs, self._arriving(outputs))
+        return self._outputs
+
+    def _arriving(self, outputs: Outputs | None) -> Any:
         returned = self._worker.returned if self._worker is not None else None
         if returned is not None and outputs is not None and returned[1] == StepOutput(outputs):
             return pickle.loads(returned[0])
@@ -182,7 +193,7 @@ class Session:
         metadata = self._read(returned)
         if isinstance(metadata, Metadata):
             self._delivered.append((returned, metadata))
-            self._metadata.keep(lambda: self._read(returned))
+            self._metadata.keep(lambda: self._read(returned), len(metadata.requests))
             self._check_pickle(returned, metadata, notes)
             traits += _field_types(returned)
         return metadata
@@ -201,12 +212,11 @@ class Session:
     def _take(self, call: TakeOutput, notes: Notes, traits: list[str]) -> Rows | Odd | None:
         request = self._requests.get(call.request)
         outputs = self._outputs_for_scheduler(call.outputs)
-        before = copy.deepcopy(outputs)
-        given = (outputs or {}).get(request.request_id)
+        given = (outputs.given or {}).get(request.request_id)
         try:
-            rows = self._connector.take_output(request, outputs)
+            rows = self._connector.take_output(request, outputs.given)
         finally:
-            if not _same_outputs(outputs, before) or not request.unchanged():
+            if outputs.changed(request.request_id) or not request.unchanged():
                 notes.append(("SCHED-TAKE-10", "the worker's output or the request was changed"))
         if rows is None:
             return None
@@ -221,6 +231,7 @@ class Session:
         found = Rows(self._rows.decode(rows) if rows.ndim else ())
         if self._representation.writes:
             self._rows.overwrite(rows)
+            outputs.forget(request.request_id)
         self._taken.keep(rows.tobytes)
         return found
 
@@ -240,16 +251,6 @@ def _field_types(returned: Any) -> list[str]:
     """The types of a metadata's containers."""
     names = ("requests", "block_hashes", "finished_requests")
     return [f"{name} in a {type(getattr(returned, name)).__name__}" for name in names]
-
-
-def _same_outputs(outputs: Any, before: Any) -> bool:
-    if outputs is None or before is None:
-        return outputs is before
-    return set(outputs) == set(before) and all(
-        outputs[name].token_start == before[name].token_start
-        and np.array_equal(outputs[name].rows, before[name].rows)
-        for name in before
-    )
 
 
 def _nothing(returned: Any, method: str) -> Odd | None:

@@ -9,7 +9,9 @@ that is known already: the smallest scenario is the best explanation.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
+from string import ascii_uppercase
 
 from auxout_spec.engine import (
     Add,
@@ -40,6 +42,10 @@ from .representing import plainer
 
 MAX_PLAYS = 1500
 """Enough for a scenario of 40 events; a limit, so that a slow target cannot hold the report up for ever."""
+FEW = 12
+"""Numbers up to it are tried one by one, and so many names."""
+MAX_SECONDS = 10.0
+"""A limit for large scenarios, of which each play takes its time."""
 
 
 class Shrinker:
@@ -56,6 +62,7 @@ class Shrinker:
         self._host, self._profile, self._ignored = host, profile, ignored
         self._on_play, self._kind = on_play, kind
         self._seen: set[Scenario] = set()
+        self._until = time.monotonic() + MAX_SECONDS
         self.plays = 0
 
     def shrink(self, scenario: Scenario, failure: Failure) -> tuple[Scenario, Failure]:
@@ -66,15 +73,21 @@ class Shrinker:
         best = scenario._replace(events=scenario.events[: failure.event]), failure
         improved = True
         with contextlib.suppress(TargetBroken):
-            while improved and self.plays < MAX_PLAYS:
+            while improved and not self._is_over:
                 improved = False
                 for candidate in _candidates(best[0]):
+                    if self._is_over:
+                        break
                     smaller = self._try(candidate, best)
                     if smaller is not None:
                         best, improved = smaller, True
                         break
             best = self._try(_renamed(best[0]), best, rename=True) or best
         return best
+
+    @property
+    def _is_over(self) -> bool:
+        return self.plays >= MAX_PLAYS or time.monotonic() > self._until
 
     def _try(
         self, candidate: Scenario, best: tuple[Scenario, Failure], rename: bool = False
@@ -83,7 +96,7 @@ class Shrinker:
         config = config_of(candidate, self._profile)
         repaired = candidate._replace(events=_repaired(config, candidate.events))
         smaller = rename or _size(repaired) < _size(best[0])
-        if not smaller or repaired in self._seen or self.plays >= MAX_PLAYS:
+        if not smaller or repaired in self._seen:
             return None
         self._seen.add(repaired)
         self.plays += 1
@@ -158,12 +171,12 @@ def _candidates(scenario: Scenario) -> Iterator[Scenario]:
         for start in range(0, len(events) - size + 1, size if size > 2 else 1):
             yield scenario._replace(events=events[:start] + events[start + size :])
         size //= 2
-    for depth in range(1, scenario.depth):
+    for depth in _smaller(scenario.depth, 1):
         yield scenario._replace(depth=depth)
-    for store in (1, 2, 4, 8, 16):
+    for store in (1, 2, 4, 8, 16, 64, 256, 1024):
         if 0 < store < scenario.store:
             yield scenario._replace(store=store)
-    for block_size in range(1, scenario.block_size):
+    for block_size in _smaller(scenario.block_size, 1):
         yield scenario._replace(block_size=block_size)
     for index, event in enumerate(events):
         for simpler in _simpler(event):
@@ -181,15 +194,15 @@ def _unfitted(event: Event) -> Event:
 
 def _simpler(event: Event) -> Iterator[Event]:
     if isinstance(event, Add):
-        yield from (event._replace(prompt=n) for n in range(1, event.prompt))
-        yield from (event._replace(max_tokens=n) for n in range(1, event.max_tokens))
-        yield from (event._replace(start=n) for n in range(event.start))
+        yield from (event._replace(prompt=n) for n in _smaller(event.prompt, 1))
+        yield from (event._replace(max_tokens=n) for n in _smaller(event.max_tokens, 1))
+        yield from (event._replace(start=n) for n in _smaller(event.start))
         yield event._replace(cut=0)
         yield event._replace(text="", session=False)
         yield event._replace(text="")
     elif isinstance(event, Launch):
-        for name, _ in event.tokens:
-            yield Launch(*(tuple(pair for pair in counts if pair[0] != name) for counts in event))
+        for gone in _some(tuple(name for name, _ in event.tokens)):
+            yield Launch(*(tuple(pair for pair in counts if pair[0] not in gone) for counts in event))
         yield Launch(event.tokens)
     elif isinstance(event, Land):
         yield Land()
@@ -197,21 +210,41 @@ def _simpler(event: Event) -> Iterator[Event]:
         yield event._replace(sampled=())
         yield event._replace(failed=(), recompute=False)
     elif isinstance(event, Load):
-        yield from (event._replace(tokens=n) for n in range(1, event.tokens))
+        yield from (event._replace(tokens=n) for n in _smaller(event.tokens, 1))
     elif isinstance(event, Loaded):
         yield Loaded(event.request)
     elif isinstance(event, Chunk):
-        yield from (event._replace(tokens=n) for n in range(1, event.tokens))
+        yield from (event._replace(tokens=n) for n in _smaller(event.tokens, 1))
         yield event._replace(start=0, max_tokens=1)
     elif isinstance(event, Reset):
         yield Reset()
         yield event._replace(running=False)
         yield event._replace(weights=False)
     elif isinstance(event, Tamper):
-        yield from (event._replace(amount=n) for n in range(event.amount))
+        yield from (event._replace(amount=n) for n in _smaller(event.amount))
     elif isinstance(event, Unpack):
         yield from (Unpack(event.data[:n], event.item_size) for n in range(len(event.data)))
         yield from (Unpack(event.data, n) for n in (-1, 0, 1, 2))
+
+
+def _smaller(number: int, least: int = 0) -> Iterator[int]:
+    """Smaller numbers: all, or of a large one some, the least first and the nearest last."""
+    if number - least <= FEW:
+        yield from range(least, number)
+        return
+    yield from (least, least + 1)
+    distance = number - least
+    while distance > 1:
+        distance //= 2
+        yield number - distance
+
+
+def _some(names: tuple[str, ...]) -> Iterator[frozenset[str]]:
+    """Which of some names to leave out: large parts of many, each of a few."""
+    size = len(names) // 2 if len(names) > FEW else 1
+    while size >= 1 and names:
+        yield from (frozenset(names[start : start + size]) for start in range(0, len(names), size))
+        size //= 2
 
 
 def _renamed(scenario: Scenario) -> Scenario:
@@ -219,7 +252,8 @@ def _renamed(scenario: Scenario) -> Scenario:
     names: dict[str, str] = {}
     for event in scenario.events:
         if isinstance(event, Add):
-            names.setdefault(event.request, "ABCDEFGH"[len(names)])
+            letter, again = divmod(len(names), len(ascii_uppercase))[::-1]
+            names.setdefault(event.request, ascii_uppercase[letter] + (str(again) if again else ""))
     return scenario._replace(events=tuple(_rename(event, names) for event in scenario.events))
 
 

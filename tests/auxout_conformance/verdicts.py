@@ -90,6 +90,8 @@ class Report:
     """Random scenarios run."""
     num_calls: int = 0
     seconds: float = 0.0
+    covered: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """The least and the most of each quantity that it was shown (``auxout_conformance.covered``)."""
     notes: tuple[str, ...] = field(default=())
     """SHOULD clauses that do not hold, and the like; they change no verdict."""
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auxout_conformance import files, report
+from auxout_conformance import files, report, representing
 from auxout_conformance.mistakes import UserMistake
 from auxout_conformance.verdicts import ClauseResult, Report, Verdict, Violation
 from auxout_spec.clauses import CLAUSES
@@ -50,6 +50,7 @@ scenarios = st.builds(
     texts,
     clause_ids,
     st.integers(0, 9),
+    representing.ANY,
 )
 results = st.builds(
     ClauseResult, clause_ids, st.sampled_from(["holds", "violated", "known", "not judged"]), counts, names

@@ -31,6 +31,7 @@ from auxout_spec.representation import PLAIN, Representation
 from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.values import Metadata, Refusal, Result, StepOutput
 
+from ..covered import Covered
 from ..observation import Observation, Odd, Raised
 from ..targets.adapter import Offer
 from ..targets.drivers import Sizes
@@ -108,6 +109,8 @@ class Play:
     """SHOULD clauses that do not hold, with a sentence."""
     corrupted: bool = False
     """Whether the event shows corrupted hashes."""
+    covered: Covered = field(default_factory=Covered)
+    """How large what it showed was."""
     refused_more: bool = False
     """Whether these were refused where the release would not look."""
 
@@ -134,6 +137,7 @@ class Play:
         self.corrupted = any(tampered.kind in HASH_KINDS for tampered in self.state.tampered)
         self.state, exchanges = step(self.config, self.state, event)
         self.num_events += 1
+        self.covered.add(self.config, self.state, exchanges)
         for exchange in exchanges:
             after, _ = calls.apply(self.config.profile, self.config.limits, before, exchange.call)
             failure = self._exchange(before, exchange, after)

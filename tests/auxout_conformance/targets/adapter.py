@@ -31,6 +31,8 @@ class Offer(NamedTuple):
     worker: bool
     writes_behind: bool = False
     missing: str = ""
+    numbers: tuple[int, ...] = ()
+    """Those in its source."""
 
     def has(self, component: str) -> bool:
         """Whether a component's clauses can be judged."""
