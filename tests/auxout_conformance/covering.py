@@ -19,11 +19,11 @@ from .hosts import Host, open_host
 from .judge import Failure, play
 from .known import findings_of
 from .mistakes import UserMistake
-from .runner import violation_of
 from .showing import judged_profile
 from .shrinking import Shrinker
 from .targets import Target
 from .verdicts import Progress, Violation
+from .violations import violation_of
 
 ROOMY = 1024
 """Objects of a store that evicts nothing in models whose store has no bound."""

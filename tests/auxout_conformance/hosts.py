@@ -262,7 +262,8 @@ class Child:
             numbers = tuple(
                 reading.integer(each, "numbers") for each in reading.array(fields["numbers"], "numbers")
             )
-            return Offer(*halves, reading.text(fields["missing"], "missing"), numbers)
+            missing = reading.text(fields["missing"], "missing")
+            return Offer(*halves, missing=missing, numbers=numbers)
         except Malformed:
             raise self._unreadable("loading") from None
 

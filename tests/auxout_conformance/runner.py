@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from auxout_spec import scenario as scenarios
@@ -31,6 +30,7 @@ from .shrinking import Shrinker
 from .targets import Target, patched, resolve
 from .targets.adapter import Offer
 from .verdicts import ClauseResult, Interrupted, Progress, Report, Suite, Verdict, Violation
+from .violations import replay_command, violation_of
 
 EXAMPLES: dict[Suite, int] = {"smoke": 60, "default": 300, "deep": 5000}
 """Random scenarios of each suite for a scheduler connector."""
@@ -484,36 +484,6 @@ class Judgement:
         return tuple(results)
 
 
-def replay_command(target: Target, scenario: Scenario, flags: Sequence[str] = ()) -> str:
-    """The one line that plays a scenario again, complete in itself."""
-    inline = scenarios.dump(scenario, indent=False)
-    return shlex.join(["auxout", "replay", *flags, inline, *target.words])
-
-
 def _note(clause: str, text: str) -> str:
     """A SHOULD clause that does not hold."""
     return f"{clause} should hold, but need not: {CLAUSES[clause].sentence} But {text}."
-
-
-def violation_of(
-    target: Target,
-    failure: Failure,
-    scenario: Scenario,
-    found_by: str,
-    seed: int | None,
-    flags: Sequence[str] = (),
-    clause: str = "",
-) -> Violation:
-    """A wrong answer as a report tells it; ``flags`` are those that ``auxout replay`` needs to show it again."""
-    plain = scenario._replace(profile=target.profile, name="", clause="")
-    return Violation(
-        clause=clause or failure.clause,
-        scenario=plain,
-        event=failure.event,
-        call=failure.call,
-        expected=failure.expected,
-        actual=failure.actual,
-        found_by=found_by,
-        seed=seed,
-        replay=replay_command(target, plain, flags),
-    )

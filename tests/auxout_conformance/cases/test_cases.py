@@ -17,10 +17,10 @@ from auxout_conformance.cases import Case, cases_in
 from auxout_conformance.hosts import Host, TargetBroken, open_host
 from auxout_conformance.judge import Failure, play
 from auxout_conformance.known import findings_of
-from auxout_conformance.runner import replay_command
 from auxout_conformance.showing import judged_profile
 from auxout_conformance.targets import Target, resolve
 from auxout_conformance.verdicts import Violation
+from auxout_conformance.violations import replay_command
 
 OPTION = "--auxout-target"
 

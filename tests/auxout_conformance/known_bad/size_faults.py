@@ -8,7 +8,7 @@ from .entry import BUILD, EMIT_START, FINISH, INIT, KnownBad
 _CORE = "WorkerCore"
 _FILE = "worker.py"
 _START = "max(prompt_start, emitted)"
-_EMIT = ("SCHED-EMIT-1", "SCHED-EMIT-2", "SCHED-EMIT-3", "SCHED-EMIT-4", "SCHED-EMIT-5")
+_EMIT = ("SCHED-EMIT-1", "SCHED-EMIT-2", "SCHED-EMIT-4", "SCHED-EMIT-5")
 _HASHES = ("SCHED-HASH-1", "SCHED-HASH-3", "SCHED-TERM-5", "SCHED-HASH-2")
 _ROWS = (
     "WORK-EMIT-1",

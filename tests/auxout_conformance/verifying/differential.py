@@ -23,11 +23,12 @@ from ..hosts import Host, TargetBroken
 from ..judge import Failure, Play, agrees, describe_call, describe_outcome, play
 from ..machine import Tally
 from ..observation import Observation, Raised
-from ..runner import Judgement, violation_of
+from ..runner import Judgement
 from ..searching import search
 from ..shrinking import Shrinker
 from ..targets.drivers import Sizes
 from ..verdicts import Suite, Violation
+from ..violations import violation_of
 from .outcome import Change
 
 EXAMPLES: dict[Suite, int] = {"smoke": 40, "default": 150, "deep": 2500}
