@@ -1,0 +1,1 @@
+"""Tools that test ``auxout.client``: conversations at random, mutants, and the merge functions of other frameworks."""
