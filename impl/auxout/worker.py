@@ -165,13 +165,15 @@ class AuxOutputWorkerConnector:
             errors: see ``WorkerCore``; None: what the environment variable ``AUXOUT_ERRORS`` says.
             self_check: look at every step's rows for what cannot be right, and log it. Waits for the device. None: what
                 the environment variable ``AUXOUT_SELF_CHECK`` says.
-            background: let a writer thread change the store.
+            background: let a writer thread change the store; not with ``errors="request"``.
 
         Raises:
             ValueError: the model has no routed experts, ``max_bytes`` is less than one block of rows, or an option or
                 its environment variable has another value than it may have.
         """
         errors, self_check = errors_mode(errors), self_checks(self_check)
+        if background and errors == "request":
+            raise ValueError("a store that writes in the background refuses too late to fail one request alone")
         scheduler = vllm_config.scheduler_config
         depth: int = vllm_config.max_concurrent_batches
         self._capturer = capturer = RoutedExpertsCapturer(
