@@ -61,14 +61,14 @@ MUTANTS: dict[str, tuple[str, tuple[Any, str, Any]]] = {
         wrapped(scheduler, "request_finished", lambda got: (got[0]._replace(ended=()), got[1])),
     ),
     "what was sent is not counted": ("rough", (scheduler, "advance", lambda sent, hashes: sent)),
-    "keys are not released": ("rough", (worker, "_keys_backwards", lambda generation, request: [])),
+    "keys are not released": ("rough", (worker, "keys_backwards", lambda generation, request: [])),
     "the end of the schedule is forgotten": (
         "drafts",
-        wrapped(worker, "_capture", captured(lambda r: r._replace(scheduled_cursor=0))),
+        wrapped(worker, "capture", captured(lambda r: r._replace(scheduled_cursor=0))),
     ),
     "the first row of a step is lost": (
         "rough",
-        wrapped(worker, "_capture", captured(lambda r: r._replace(tail=r.tail[1:]))),
+        wrapped(worker, "capture", captured(lambda r: r._replace(tail=r.tail[1:]))),
     ),
     "a stored block has other rows": ("shared", wrapped(store, "read", lambda got: (got[0], got[1][::-1]))),
     "nothing makes room": ("bounded", (store, "put", partial(_roomy, store.put))),
