@@ -26,9 +26,13 @@ def pack_unsent(
     if unsent < 0:
         problem = f"has hashes [0, {len(block_hashes)}), but [0, {num_sent}) were sent"
         raise ProtocolViolation(shrunk, request_id, problem)
-    size = len(last) or len(block_hashes[0])
     new = block_hashes[num_sent:] if num_sent else block_hashes
-    data = b"".join(new) if unsent > 1 else block_hashes[-1]
+    try:
+        size = len(last) or len(block_hashes[0])
+        data = b"".join(new) if unsent > 1 or type(block_hashes[-1]) is not bytes else block_hashes[-1]
+    except TypeError:
+        problem = f"hashes [{num_sent}, {num_sent + unsent}) are not all bytes"
+        raise ProtocolViolation("SCHED-HASH-10", request_id, problem) from None
     if size and len(data) == unsent * size:
         return data, size
     problem = f"hashes [{num_sent}, {num_sent + unsent}) are not all of one length above 0"

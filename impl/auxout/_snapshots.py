@@ -29,6 +29,10 @@ class Snapshots(Protocol):
         """A snapshot of the first rows, behind the work that is enqueued on the compute stream."""
         ...
 
+    def tensor(self, snapshot: Any) -> Any:
+        """Its rows on the device."""
+        ...
+
     def start_copy(self, snapshot: Any) -> None:
         """Enqueue its copy to the host."""
         ...
@@ -56,6 +60,10 @@ class HostSnapshots:
         """O(rows)."""
         rows = _foreign.torch().empty((num_tokens, *self._buffer.shape[1:]), dtype=self._dtype)
         return rows.copy_(self._buffer[:num_tokens])
+
+    def tensor(self, snapshot: Any) -> Any:
+        """The snapshot."""
+        return snapshot
 
     def start_copy(self, snapshot: Any) -> None:
         """Nothing: the rows are there."""
@@ -121,6 +129,10 @@ class RingSnapshots:
         slot.device[:num_tokens].copy_(self._buffer[:num_tokens], non_blocking=True)
         slot.taken.record()
         return RingSnapshot(slot, num_tokens)
+
+    def tensor(self, snapshot: RingSnapshot) -> Any:
+        """A view of the slot, valid until it is released."""
+        return snapshot.slot.device[: snapshot.num_tokens]
 
     def start_copy(self, snapshot: RingSnapshot) -> None:
         """Copy the slot to the host, on the copy stream and behind ``take``. Nothing waits."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import ItemsView, Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import countOf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from . import _kernel
 from .errors import ProtocolViolation
@@ -214,11 +214,11 @@ class NewHashes(_Columns[PackedBlockHashes]):
         self._table = None
 
     @staticmethod
-    def of(hashes: Mapping[str, PackedBlockHashes]) -> NewHashes:
-        """The same entries in columns."""
+    def of(hashes: Mapping[str, PackedBlockHashes | Iterable[bytes]]) -> NewHashes:
+        """The same entries in columns; hashes may also be a sequence instead of packed."""
         if isinstance(hashes, NewHashes):
             return hashes
-        packed = list(hashes.values())
+        packed = [_packed_of(name, each) for name, each in hashes.items()]
         return NewHashes(list(hashes), [each.data for each in packed], [each.item_size for each in packed])
 
     def columns(self) -> tuple[Sequence[str], Sequence[bytes], Sequence[int]]:
@@ -241,6 +241,23 @@ class NewHashes(_Columns[PackedBlockHashes]):
     def pack(self) -> FlatHashes:
         """Ids, hashes and bytes per hash, flat."""
         return self._packed
+
+
+def _packed_of(request_id: str, hashes: PackedBlockHashes | Iterable[bytes]) -> PackedBlockHashes:
+    """Hashes as they are, or packed. O(hashes).
+
+    Raises:
+        ProtocolViolation: WIRE-HASH-3: one is no bytes, or they are not all of one length above 0.
+    """
+    if hasattr(hashes, "item_size"):  # also vLLM's own class
+        return cast("PackedBlockHashes", hashes)
+    items: list[Any] = list(cast("Iterable[bytes]", hashes))
+    if not all(isinstance(item, bytes) for item in items):
+        raise ProtocolViolation("WIRE-HASH-3", request_id, "its hashes are not all bytes")
+    sizes = {len(item) for item in items}
+    if len(sizes) > 1 or 0 in sizes:
+        raise ProtocolViolation("WIRE-HASH-3", request_id, "its hashes are not all of one length above 0")
+    return PackedBlockHashes(b"".join(items), sizes.pop() if sizes else 1)
 
 
 NO_HASHES = NewHashes((), (), (), ((), (), 0))

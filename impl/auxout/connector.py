@@ -246,10 +246,10 @@ class AuxOutputSchedulerConnector:
         if not unsent:
             final = None
         elif (
-            unsent > 0
+            unsent == 1
             and num_sent
-            and len(data := b"".join(block_hashes[num_sent:]) if unsent > 1 else block_hashes[-1])
-            == unsent * (size := len(last))
+            and type(data := block_hashes[-1]) is bytes
+            and len(data) == (size := len(last))
         ):
             # As pack_unsent does it, without the call.
             final = data, size
@@ -451,7 +451,8 @@ def _collect(
             num_sent
             and len(block_hashes) == num_sent + 1
             and block_hashes[-2] is last
-            and len(fresh := block_hashes[-1]) == len(last)
+            and type(fresh := block_hashes[-1]) is bytes
+            and len(fresh) == len(last)
         ):
             # By far the most frequent case, without a call, a slice and a join.
             names.append(name)

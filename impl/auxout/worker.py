@@ -108,25 +108,60 @@ class RoutedExpertsCapturer:
 
 
 class PendingAuxOutput:
-    """One step's rows on their way to the host."""
+    """One step's rows on their way to the host.
+
+    Attributes:
+        connector: that prepared it.
+        num_sampled: ``(batch,)``, sampled tokens of each request; None before ``enqueue_cpu_copy``.
+        num_rejected: ``(batch,)``, rejected drafts; likewise.
+    """
 
     def __init__(self, connector: AuxOutputWorkerConnector, step: PendingStep, snapshot: Any) -> None:
         """Made by ``AuxOutputWorkerConnector.prepare_output``."""
-        self._connector = connector
-        self._counts: tuple[NDArray[Any], NDArray[Any]] | None = None
+        self.connector = connector
+        self.num_sampled: NDArray[Any] | None = None
+        self.num_rejected: NDArray[Any] | None = None
         self.step = step
         self.snapshot = snapshot
+        """None when the step is processed: its memory may be that of another step then."""
+
+    @property
+    def request_ids(self) -> list[str]:
+        """The batch, in order."""
+        return list(self.step.roster.ids)
+
+    @property
+    def token_starts(self) -> NDArray[Any]:
+        """``(batch,)``, first position of each request as it was scheduled."""
+        return self.step.starts
+
+    @property
+    def query_start_loc(self) -> NDArray[Any]:
+        """``(batch + 1,)``, where each request's rows begin; the last is their number."""
+        return self.step.bounds
+
+    @property
+    def routed_experts_gpu(self) -> Any:
+        """The snapshot's tensor, ``(total, num_layers, top_k)``, on the model's device; None when it is processed."""
+        return None if self.snapshot is None else self.connector.snapshots.tensor(self.snapshot)
+
+    @property
+    def routed_experts(self) -> NDArray[Any] | None:
+        """Its rows on the host, waiting for the copy; None before ``enqueue_cpu_copy`` and when it is processed."""
+        if self.snapshot is None or self.num_sampled is None:
+            return None
+        return self.connector.snapshots.rows(self.snapshot)
 
     @property
     def counts(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Sampled tokens and rejected drafts of each request.
+        """``num_sampled`` and ``num_rejected``.
 
         Raises:
             RuntimeError: the copy was not enqueued.
         """
-        if self._counts is None:
+        if self.num_sampled is None or self.num_rejected is None:
             raise RuntimeError("enqueue_cpu_copy comes before process_output")
-        return self._counts
+        return self.num_sampled, self.num_rejected
 
     def enqueue_cpu_copy(self, num_sampled: NDArray[Any], num_rejected: NDArray[Any]) -> None:
         """Start the copy to the host; returns at once.
@@ -135,12 +170,12 @@ class PendingAuxOutput:
             num_sampled: ``(batch,)``, in host memory, and possibly still being written: read in ``process_output``.
             num_rejected: likewise.
         """
-        self._counts = num_sampled, num_rejected
-        self._connector.snapshots.start_copy(self.snapshot)
+        self.num_sampled, self.num_rejected = num_sampled, num_rejected
+        self.connector.snapshots.start_copy(self.snapshot)
 
     def process_output(self) -> Mapping[str, AuxRequestOutput]:
         """Wait for the copy, store the step's rows and return what its requests are due; see ``WorkerCore``."""
-        return self._connector.process_output(self)
+        return self.connector.process_output(self)
 
 
 class AuxOutputWorkerConnector:
@@ -261,6 +296,7 @@ class AuxOutputWorkerConnector:
             assert self._core is not None
             outputs = self._core.process_output(pending.step, num_sampled, num_rejected)
             self.snapshots.release(pending.snapshot)
+            pending.snapshot = None
         return outputs
 
     def usage(self) -> Usage:

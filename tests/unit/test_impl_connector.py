@@ -122,3 +122,23 @@ def test_one_hash_of_another_length_among_many_is_refused(start: int, num_new: i
         connector.request_finished(request)
     metadata = build(connector, "" if end else "A", requests)
     expect(list(metadata.block_hashes["A"]), whole[start:])
+
+
+@pytest.mark.parametrize("num_new", [1, 2, 64, 65])
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("end", [False, True])
+@pytest.mark.parametrize("wrong", ["xx", 7, None])
+def test_hashes_that_are_no_bytes_are_refused_before_anything_changes(
+    start: int, num_new: int, end: bool, wrong: Any
+) -> None:
+    connector = AuxOutputSchedulerConnector()
+    request = Request("A")
+    request.block_hashes = [b"aa"] * start
+    build(connector, "A", {"A": request})
+    request.block_hashes = [b"aa"] * (start + num_new - 1) + [wrong]
+    call = (connector.request_finished, request) if end else (build, connector, "A", {"A": request})
+    refused("SCHED-HASH-10", "A", *call)
+    connector._check()
+    request.block_hashes = [b"aa"] * (start + num_new)
+    hashes = build(connector, "A", {"A": request}).block_hashes["A"]
+    expect(list(hashes), [b"aa"] * num_new)

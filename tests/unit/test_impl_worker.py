@@ -350,6 +350,43 @@ def test_a_request_that_fails_is_in_vllms_log(world: World, caplog: pytest.LogCa
     assert "WORK-CAPTURE-4" in record.message
 
 
+def test_a_pending_output_has_the_releases_fields(world: World) -> None:
+    connector = world.connector()
+    connector.begin_step(meta({"A": 4, "B": 0}))
+    world.forward(rows(1, 2, 3))
+    pending = connector.prepare_output(batch(("A", 4, 1), ("B", 0, 2)))
+    assert pending.connector is connector
+    assert pending.request_ids == ["A", "B"]
+    assert (pending.token_starts.tolist(), pending.query_start_loc.tolist()) == ([4, 0], [0, 1, 3])
+    assert pending.routed_experts_gpu.tolist() == rows(1, 2, 3).tolist()
+    assert (pending.routed_experts, pending.num_sampled, pending.num_rejected) == (None, None, None)
+    sampled, rejected = counts(1, 1), counts(0, 0)
+    pending.enqueue_cpu_copy(sampled, rejected)
+    assert (pending.num_sampled, pending.num_rejected) == (sampled, rejected)
+    assert pending.routed_experts.tolist() == rows(1, 2, 3).tolist()
+    pending.process_output()
+    assert (pending.routed_experts_gpu, pending.routed_experts) == (None, None)
+
+
+def test_hashes_may_come_as_a_list(world: World) -> None:
+    connector = world.connector()
+    hashes: dict[str, Any] = {"A": [b"xx", b"yy"], "B": (), "C": (each for each in [b"zz"])}
+    connector.begin_step(AuxOutputConnectorMetadata(0, dict.fromkeys("ABC", 0), hashes, ()))
+    other = world.connector()
+    packed = {name: PackedBlockHashes(data, 2) for name, data in {"A": b"xxyy", "C": b"zz"}.items()}
+    other.begin_step(AuxOutputConnectorMetadata(0, dict.fromkeys("ABC", 0), packed, ()))
+    assert connector._core._table.keys == other._core._table.keys
+    assert connector.usage().references == 3
+
+
+@pytest.mark.parametrize("hashes", [["xx"], [b"xx", None], [b"xx", b"y"], [b""]])
+def test_a_list_of_anything_else_is_refused_before_anything_changes(world: World, hashes: list[Any]) -> None:
+    connector = world.connector()
+    with pytest.raises(auxout.ProtocolViolation, match="request A: its hashes are not all"):
+        connector.begin_step(AuxOutputConnectorMetadata(0, {"A": 0}, {"A": hashes}, ()))
+    assert connector.usage() == (0, 0, 0, 0, 0)
+
+
 def test_a_background_writer(world: World) -> None:
     connector = world.connector(options={"background": True})
     connector.begin_step(meta({"A": 0}, A=b"x"))
