@@ -41,13 +41,13 @@ class RoutedExpertsCapturer:
     counts of a data-parallel batch are in host memory.
     """
 
-    def __init__(self, max_num_tokens: int, vllm_config: Any, device: str) -> None:
+    def __init__(self, max_num_batched_tokens: int, vllm_config: Any, device: str | None = None) -> None:
         """Allocate the buffer.
 
         Args:
-            max_num_tokens: most tokens of one step, padding included.
+            max_num_batched_tokens: most tokens of one step, padding included.
             vllm_config: vLLM's configuration; the model's layers, experts and top k are read.
-            device: where the model runs.
+            device: where the model runs; None: where the platform says.
 
         Raises:
             ValueError: the model has no routed experts, or too many.
@@ -65,11 +65,13 @@ class RoutedExpertsCapturer:
         self.output_dtype = getattr(torch, self.output_dtype_name)
         # Wide enough for what routers return, padding's -1 included; narrowed when padding is cut.
         self.device_buffer = torch.zeros(
-            (max_num_tokens, *self.shape_per_token), dtype=torch.int32, device=device
+            (max_num_batched_tokens, *self.shape_per_token),
+            dtype=torch.int32,
+            device=device or _foreign.device_type(),
         )
         parallel = vllm_config.parallel_config
-        self._dp_rank: int = parallel.data_parallel_rank
-        self._tp_size: int = parallel.tensor_parallel_size
+        self.dp_rank: int = parallel.data_parallel_rank
+        self.tp_size: int = parallel.tensor_parallel_size
 
     def capture(self, layer_id: int, topk_ids: Any) -> None:
         """Store what the router of one layer chose for this rank's tokens.
@@ -87,8 +89,12 @@ class RoutedExpertsCapturer:
         if metadata is not None:
             counts = metadata.num_tokens_across_dp_cpu.tolist()
             shards = getattr(metadata, "local_sizes", None)
-            batch = Batch(counts, self._dp_rank, self._tp_size, shards)
+            batch = Batch(counts, self.dp_rank, self.tp_size, shards)
         self.store(layer_id, topk_ids, batch)
+
+    def snapshot_routing_data(self, num_tokens: int) -> Any:
+        """A copy of the first rows, ``(num_tokens, num_layers, top_k)`` in ``output_dtype``, on the same device."""
+        return self.device_buffer[:num_tokens].to(self.output_dtype)
 
     def store(self, layer_id: int, topk_ids: Any, batch: Batch, offset: int = 0) -> None:
         """``capture`` with the batch given.
@@ -208,12 +214,12 @@ class AuxOutputWorkerConnector:
         """
         errors, self_check = errors_mode(errors), self_checks(self_check)
         if background and errors == "request":
-            raise ValueError("a store that writes in the background refuses too late to fail one request alone")
+            raise ValueError(
+                "a store that writes in the background refuses too late to fail one request alone"
+            )
         scheduler = vllm_config.scheduler_config
         depth: int = vllm_config.max_concurrent_batches
-        self._capturer = capturer = RoutedExpertsCapturer(
-            scheduler.max_num_batched_tokens, vllm_config, _foreign.device_type()
-        )
+        self._capturer = capturer = RoutedExpertsCapturer(scheduler.max_num_batched_tokens, vllm_config)
         _foreign.bind_capturer(model, capturer)
         self.faults: Counter[str] = Counter()
         """What ``self_check`` found."""
