@@ -305,6 +305,11 @@ class AuxOutputWorkerConnector:
             pending.snapshot = None
         return outputs
 
+    @property
+    def failures(self) -> Counter[str]:
+        """Requests that failed, by clause (``errors="request"``); none on a rank that returns nothing."""
+        return Counter() if self._core is None else self._core.failures
+
     def usage(self) -> Usage:
         """What the worker holds; nothing on a rank that returns nothing."""
         with self._lock:

@@ -348,6 +348,7 @@ def test_a_request_that_fails_is_in_vllms_log(world: World, caplog: pytest.LogCa
     assert record.name == "vllm.auxout"
     assert "request A" in record.message
     assert "WORK-CAPTURE-4" in record.message
+    assert connector.failures == {"WORK-CAPTURE-4": 1}
 
 
 def test_a_pending_output_has_the_releases_fields(world: World) -> None:
