@@ -120,7 +120,7 @@ class Runner:
         pending = self.connector.prepare_output(batch)
         counts = np.array([len(tokens) for tokens in sampled], np.int32)
         pending.enqueue_cpu_copy(counts, np.array(num_rejected, np.int32))
-        return Executed(batch.req_ids, sampled, self.num_weight_updates, pending)
+        return Executed(list(scheduled), sampled, self.num_weight_updates, pending)
 
     def proposed(self, request_ids: Sequence[str]) -> dict[str, list[int]]:
         """The drafts that follow each request's last token, for a scheduler that places them itself."""

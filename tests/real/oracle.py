@@ -20,10 +20,13 @@ class Delivered(NamedTuple):
     again: bool
     """They are a session's, and start with rows that it was given in an earlier turn (docs/findings.md)."""
 
+    skipped: bool
+    """The request asks for rows from ``token_start`` on only, as a session's later turn may."""
+
     @property
     def misplaced(self) -> bool:
         """Whether a client that appends them has rows at wrong positions."""
-        return self.token_start != self.due and not self.again
+        return self.token_start != self.due and not self.again and not self.skipped
 
 
 class Life:
@@ -80,7 +83,9 @@ class Oracle:
         if rows.shape == right.shape and rows.dtype == right.dtype:
             wrong = int((rows != right).any(axis=(1, 2)).sum())
         again = life.session and start < life.due and not life.short
-        self.delivered.append(Delivered(life.request_id, start, len(rows), wrong, life.due, again))
+        asked = request.sampling_params.routed_experts_prompt_start
+        skipped = start == asked > life.due and life.session and not life.short
+        self.delivered.append(Delivered(life.request_id, start, len(rows), wrong, life.due, again, skipped))
         if life.short:
             life.num_after += len(rows)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from random import Random
 from typing import Any, NamedTuple
@@ -24,11 +25,14 @@ class Pair(NamedTuple):
     """The module of the scheduler connector; None: vLLM's."""
     worker: str | None = None
     """The module of the worker connector; None: vLLM's."""
+    errors: str | None = None
+    """What becomes of an inconsistency, in both of ours."""
 
 
 PAIRS = {
     "original": Pair(),
     "impl": Pair("auxout.connector", "auxout.worker"),
+    "impl per request": Pair("auxout.connector", "auxout.worker", "request"),
     "impl's scheduler connector": Pair("auxout.connector"),
     "reference": Pair("auxout_reference.connector"),
 }
@@ -44,6 +48,8 @@ def bound(pair: Pair, spoil: Callable[[Any], Any] | None = None) -> Iterator[Non
         scheduler = import_module(pair.scheduler).AuxOutputSchedulerConnector
     if pair.worker:
         worker = import_module(pair.worker).AuxOutputWorkerConnector
+    if pair.errors:
+        scheduler, worker = partial(scheduler, errors=pair.errors), partial(worker, errors=pair.errors)
     made = worker if spoil is None else lambda **given: spoil(worker(**given))
     with patch(SCHEDULER, scheduler), patch(WORKER, made):
         yield
