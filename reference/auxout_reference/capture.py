@@ -97,13 +97,27 @@ def published(request: Request) -> tuple[Request, list[tuple[Key, NDArray[Any]]]
     return replace(request, pending=waiting), ready
 
 
+def first_of_each(blocks: list[tuple[str, Key, NDArray[Any]]]) -> list[tuple[str, Key, NDArray[Any]]]:
+    """The first block of each key; whose it is, its key and its rows."""
+    first: dict[Key, tuple[str, Key, NDArray[Any]]] = {}
+    for block in blocks:
+        first.setdefault(block[1], block)
+    return list(first.values())
+
+
 def emitted(
-    request_id: str, request: Request, rows: NDArray[Any], store: BlockStore, block_size: int
+    request_id: str,
+    request: Request,
+    rows: NDArray[Any],
+    store: BlockStore,
+    block_size: int,
+    reads_unkeyed: bool = False,
 ) -> NDArray[Any]:
     """The rows from the emit to the capture cursor.
 
     Args:
         rows: what the step itself computed, up to the capture cursor; taken where it is enough (WORK-EMIT-2).
+        reads_unkeyed: full blocks without a key are read too, as from profile 0.33 on.
 
     Raises:
         ProtocolViolation: STORE-READ-1: a block is not stored; WORK-EMIT-3: a block has no key yet.
@@ -112,17 +126,19 @@ def emitted(
     step_start = end - len(rows)
     if start >= step_start:
         return rows[start - step_start :]
-    tail_start = end - len(request.tail)
+    waiting = [block for _, block in request.pending] if reads_unkeyed else []
+    rest = np.concatenate([*waiting, request.tail])
+    rest_start = end - len(rest)
     stored_end = min(end // block_size, len(request.keys)) * block_size
     parts: list[NDArray[Any]] = []
     if start < stored_end:
         keys = request.keys[start // block_size : stored_end // block_size]
         parts.append(_read(store, request_id, keys)[start % block_size :])
     start = max(start, stored_end)
-    if start < tail_start:
-        what = f"the blocks of rows [{start}, {tail_start}) have no key yet"
+    if start < rest_start:
+        what = f"the blocks of rows [{start}, {rest_start}) have no key yet"
         raise ProtocolViolation("WORK-EMIT-3", request_id, what)
-    return np.concatenate([*parts, request.tail[start - tail_start :]])
+    return np.concatenate([*parts, rest[start - rest_start :]])
 
 
 def _read(store: BlockStore, request_id: str, keys: tuple[Key, ...]) -> NDArray[Any]:

@@ -14,18 +14,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from .engine import AsSent
+from .engine import AsSent, WithHashes
 from .errors import ProtocolViolation
 from .profiles import LATEST, profile_named
+from .retention import Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from .engine import Request, SchedulerOutput
+    from .engine import ComputedRequest, Request, SchedulerOutput
 
 _logger = logging.getLogger(__name__)
 
@@ -78,12 +79,16 @@ class AuxOutputConnectorMetadata:
             the entry in ``block_hashes`` belongs to the activation that starts (SCHED-RESTART-3).
         replaced_block_hashes: all hashes of a request of which hashes that were sent have been replaced; a worker
             that knows the field leaves the request's entry in ``block_hashes`` aside (SCHED-HASH-12, WORK-KEYS-2).
+        retained_block_hashes, released_block_hashes: hashes of the generation before this message that the scheduler
+            starts and stops holding, in the order queued; None for none (WIRE-META-2).
     """
 
     generation: int
     requests: Mapping[str, int]
     block_hashes: Mapping[str, PackedBlockHashes]
     finished_requests: tuple[str, ...]
+    retained_block_hashes: PackedBlockHashes | None = None
+    released_block_hashes: PackedBlockHashes | None = None
     finished_block_hashes: Mapping[str, PackedBlockHashes] = field(default_factory=_no_hashes)
     replaced_block_hashes: Mapping[str, PackedBlockHashes] = field(default_factory=_no_hashes)
 
@@ -117,20 +122,33 @@ NOTHING_SENT = Sent(0, b"")
 class AuxOutputSchedulerConnector:
     """The scheduler's half of the auxiliary-output protocol; owns neither rows nor stores."""
 
-    def __init__(self, *, profile: str = LATEST, errors: Literal["raise", "request"] = "raise") -> None:
+    def __init__(
+        self,
+        kv_cache_manager: Any = None,
+        kv_connector: Any = None,
+        *,
+        profile: str = LATEST,
+        errors: Literal["raise", "request"] = "raise",
+    ) -> None:
         """Start in generation 0 with no request active.
 
         Args:
+            kv_cache_manager, kv_connector: the engine's; needed and read from profile 0.33 on.
             profile: the protocol version to follow (``profiles``).
             errors: ``"raise"`` refuses a call in which a request is inconsistent; ``"request"`` answers it and fails
                 that request alone: ``take_output`` returns None for it until it has ended.
 
         Raises:
-            ValueError: no such profile, or an unknown ``errors``.
+            ValueError: no such profile, no KV cache where it needs one, or an unknown ``errors``.
         """
         if errors not in {"raise", "request"}:
             raise ValueError(f"errors is 'raise' or 'request', not {errors!r}")
         self._profile = profile_named(profile)
+        self._retention: Retention | None = None
+        if self._profile.reads_kv_cache:
+            if kv_cache_manager is None:
+                raise ValueError(f"a connector of profile {profile} is built with the KV cache manager")
+            self._retention = Retention(kv_cache_manager, kv_connector)
         self._errors = errors
         # Requests that have failed and not ended.
         self._failed: set[str] = set()
@@ -157,11 +175,26 @@ class AuxOutputSchedulerConnector:
             ProtocolViolation: a hash list shrank or mixes lengths (SCHED-HASH-8, -10), a request is missing
                 (SCHED-META-1, SCHED-HASH-6) or has no sampling parameters (SCHED-EMIT-1).
         """
+        requests = self._as_computed(scheduler_output.num_scheduled_tokens, requests)
         while True:
             try:
                 return self._build(scheduler_output, requests)
             except ProtocolViolation as violation:
                 requests = {**requests, str(violation.request_id): self._as_sent(violation, requests)}
+
+    def _as_computed(
+        self, scheduled: Mapping[str, int], requests: Mapping[str, Request]
+    ) -> Mapping[str, Request]:
+        """The requests without hashes of blocks that are not computed, except those sent (SCHED-HASH-1, -3)."""
+        if self._retention is None:
+            return requests
+        shown = dict(requests)
+        for request_id, request in requests.items():
+            computed = cast("ComputedRequest", request).num_computed_tokens + scheduled.get(request_id, 0)
+            sent = self._active.get(request_id, NOTHING_SENT).num_hashes
+            end = max(computed // self._retention.hash_block_size, sent)
+            shown[request_id] = WithHashes(request_id, list(request.block_hashes[:end]), request)
+        return shown
 
     def _build(
         self, scheduler_output: SchedulerOutput, requests: Mapping[str, Request]
@@ -259,8 +292,9 @@ class AuxOutputSchedulerConnector:
         Raises:
             ProtocolViolation: its hash list shrank or mixes lengths (SCHED-TERM-8, SCHED-HASH-10).
         """
+        shown = self._as_computed({}, {request.request_id: request})
         try:
-            self._finish(request)
+            self._finish(shown[request.request_id])
         except ProtocolViolation as violation:
             self._fail(violation)
             del self._active[request.request_id]
@@ -268,6 +302,28 @@ class AuxOutputSchedulerConnector:
         if request.is_finished():
             # One that was preempted runs again, and has failed as before.
             self._failed.discard(request.request_id)
+        if self._retention is not None:
+            self._retention.ended(cast("ComputedRequest", request))
+
+    def max_cache_hit(self, request: Request) -> int:
+        """Up to how many tokens, from the first, a request may start from KV: those whose rows are known.
+
+        Not without effect: blocks that are looked up stay longest (SCHED-RELEASE-4). From profile 0.33 on.
+        """
+        return self._kept().max_cache_hit(request)
+
+    def cap_external_hit(self, request: Request, num_local: int, num_external: int) -> int:
+        """How many of the tokens found elsewhere, behind a local hit, are loaded: all or none (HIT-CAP-3)."""
+        return self._kept().cap_external_hit(request, num_local, num_external)
+
+    def request_loading(self, request: Request, num_tokens: int) -> None:
+        """The KV of the request's first tokens is being loaded; their rows stay until it is scheduled."""
+        self._kept().is_loading(request, num_tokens)
+
+    def _kept(self) -> Retention:
+        if self._retention is None:
+            raise RuntimeError(f"profile {self._profile.name} does not bound hits")
+        return self._retention
 
     def _finish(self, request: Request) -> None:
         """``request_finished`` where it is refused for a request that is inconsistent."""
@@ -287,6 +343,8 @@ class AuxOutputSchedulerConnector:
         self._generation += 1
         self._active = {}
         self._ended = {}
+        if self._retention is not None:
+            self._retention.reset()
 
     def _fail(self, violation: ProtocolViolation) -> None:
         """Raise, or let only the request fail that the violation is about."""
@@ -333,9 +391,18 @@ class AuxOutputSchedulerConnector:
             emit_starts,
             _pack({**new_hashes, **gone}),
             tuple(ended),
-            _pack(restarted),
-            _pack(replaced),
+            *self._told(emit_starts),
+            finished_block_hashes=_pack(restarted),
+            replaced_block_hashes=_pack(replaced),
         )
+
+    def _told(self, scheduled: Iterable[str]) -> Iterator[PackedBlockHashes | None]:
+        """Hashes that the scheduler retains and releases; the loads of scheduled requests are done."""
+        if self._retention is None:
+            return iter((None, None))
+        self._retention.scheduled(scheduled)
+        told = self._retention.take()
+        return (PackedBlockHashes(b"".join(each), len(each[0])) if each else None for each in told)
 
 
 def _look_up(requests: Mapping[str, Request], request_id: str, clause: str) -> Request:

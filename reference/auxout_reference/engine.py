@@ -59,17 +59,26 @@ class Request(Protocol):
         ...
 
 
+class ComputedRequest(Request, Protocol):
+    """One request, as it is read from profile 0.33 on."""
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Tokens whose KV is computed, those of steps in flight included."""
+        ...
+
+
 class SchedulerOutput(Protocol):
     """One step, as scheduled."""
 
     @property
     def num_scheduled_tokens(self) -> Mapping[str, int]:
-        """Request id -> tokens of this step, in the order of the batch; only the ids matter here."""
+        """Request id -> tokens of this step, in the order of the batch; before 0.33 only the ids matter."""
         ...
 
 
-class AsSent:
-    """A request that failed, as its scheduler connector goes on with it: no hashes but those that were sent."""
+class WithHashes:
+    """A request with other hashes than it has."""
 
     def __init__(self, request_id: str, block_hashes: list[bytes], request: Request | None) -> None:
         """Of a request of the engine; None: the engine does not know it."""
@@ -84,6 +93,10 @@ class AsSent:
     def is_finished(self) -> bool:
         """It is in a step."""
         return False
+
+
+class AsSent(WithHashes):
+    """A request that failed, as its scheduler connector goes on with it: no hashes but those that were sent."""
 
 
 class _EveryRow:

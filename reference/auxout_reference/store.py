@@ -1,8 +1,9 @@
 """The store: immutable blocks of rows under keys, with reference counts and a limit.
 
-A block is written once; writing its key again changes nothing but its age. When room is needed the oldest blocks
+A referenced block is written once; writing its key again changes nothing. When room is needed the oldest blocks
 without a reference go, never one that is being written. A key may be referenced before its block exists. What is
-missing is an error, never other rows.
+missing is an error, never other rows. From profile 0.33 on the store grows where nothing may go, and new rows replace
+those of a block without a reference, whose KV was computed again.
 """
 
 from __future__ import annotations
@@ -25,9 +26,14 @@ Key = tuple[int, bytes]
 class BlockStore:
     """At most ``max_objects`` blocks, each of rows ``(block_size, num_layers, top_k)``."""
 
-    def __init__(self, max_objects: int) -> None:
-        """Start empty."""
+    def __init__(self, max_objects: int, grows: bool = False) -> None:
+        """Start empty.
+
+        Args:
+            grows: it grows and replaces, as from profile 0.33 on.
+        """
         self.max_objects = max_objects
+        self.grows = grows
         self.objects: dict[Key, NDArray[Any]] = {}
         """The oldest first."""
         self.references: dict[Key, int] = {}
@@ -35,7 +41,7 @@ class BlockStore:
 
     def copy(self) -> BlockStore:
         """A store with the same content that changes on its own; blocks are shared, nobody changes them."""
-        other = BlockStore(self.max_objects)
+        other = BlockStore(self.max_objects, self.grows)
         other.objects = dict(self.objects)
         other.references = dict(self.references)
         return other
@@ -49,7 +55,8 @@ class BlockStore:
         """Write blocks and move references, or leave the store as it was.
 
         Args:
-            objects: keys with their rows; the first rows of a key stay (STORE-PUT-1).
+            objects: keys with their rows; the first rows of a referenced key stay (STORE-PUT-1), and before
+                profile 0.33 of any.
             retain: keys that get a reference more, before ``release`` is applied.
             release: keys that lose one; those left with none become the youngest, in this order.
 
@@ -60,7 +67,10 @@ class BlockStore:
         references = _moved(self.references, retain, release)
         freed = [key for key in release if key not in references]
         held = dict(self.objects)
+        fixed = self.references.keys() & held.keys()
         for key, rows in objects:
+            if self.grows and key not in fixed:
+                held.pop(key, None)
             held[key] = held.pop(key, rows)
         for key in freed:
             if key in held:
@@ -68,11 +78,13 @@ class BlockStore:
         written = {key for key, _ in objects} - set(freed)
         evictable = [key for key in held if key not in references and key not in written]
         excess = max(len(held) - self.max_objects, 0)
-        if excess > len(evictable):
+        if excess > len(evictable) and not self.grows:
             what = f"{excess} blocks too many, {len(evictable)} can be evicted (limit {self.max_objects})"
             raise ProtocolViolation("STORE-PUT-3", None, what)
         for key in evictable[:excess]:
             del held[key]
+        if len(held) > self.max_objects:
+            self.max_objects = max(len(held), 2 * self.max_objects)
         self.objects, self.references = held, references
 
     def read(self, keys: Sequence[Key]) -> NDArray[Any]:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from .capture import Request, accepted_rows, captured, emitted, published
+from .capture import Request, accepted_rows, captured, emitted, first_of_each, published
 from .connector import AuxOutputConnectorMetadata, AuxRequestOutput
 from .errors import ProtocolViolation
 from .profiles import LATEST, profile_named
+from .retention import held_by_scheduler
 from .store import BlockStore, Key
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class WorkerCore:
             max_in_flight: steps that may be in flight.
             errors: ``"raise"`` refuses what is inconsistent; ``"request"`` fails only the request that it is
                 about: its output says so (``AuxRequestOutput.error``) and it keeps nothing from then on.
-            profile: protocol version (``profiles``); all are the same for a worker.
+            profile: protocol version (``profiles``).
 
         Raises:
             ValueError: a size is below 1, or an unknown ``errors`` or ``profile``.
@@ -130,13 +131,13 @@ class WorkerCore:
             raise ValueError(f"block_size, shape_per_token and the limits are at least 1, not {sizes}")
         if errors not in {"raise", "request"}:
             raise ValueError(f"errors is 'raise' or 'request', not {errors!r}")
-        profile_named(profile)
+        self._profile = profile_named(profile)
         self._block_size = block_size
         self._no_rows = np.empty((0, *shape_per_token), dtype)
         self._max_in_flight = max_in_flight
         self._errors = errors
         self._closed = False
-        self._state = _State(0, {}, (), BlockStore(max_objects))
+        self._state = _State(0, {}, (), BlockStore(max_objects, self._profile.store_grows))
         self.failures: Counter[str] = Counter()
         """Requests that failed, by clause (``errors="request"``)."""
 
@@ -153,6 +154,7 @@ class WorkerCore:
         if metadata is None:
             return
         state = self._state.copy()
+        held, state.release = held_by_scheduler(state.generation, metadata)
         both = sorted(metadata.requests.keys() & set(metadata.finished_requests))
         if both and self._errors == "raise":
             raise ProtocolViolation("WORK-BEGIN-1", both[0], _BOTH)
@@ -162,7 +164,7 @@ class WorkerCore:
         self._require_known(state, metadata)
         for request_id, emit_start in metadata.requests.items():
             self._start(state, request_id, emit_start)
-        retain = self._take_hashes(state, metadata)
+        retain = [*held, *self._take_hashes(state, metadata)]
         for request_id in state.requests.keys() & set(metadata.finished_requests) - set(both):
             state.requests[request_id] = replace(state.requests[request_id], finished=True)
         objects = self._take_ready(state, sorted(state.requests))
@@ -263,7 +265,12 @@ class WorkerCore:
     def close(self) -> None:
         """Drop everything, steps in flight included; every later call is refused, except closing again."""
         self._closed = True
-        self._state = _State(self._state.generation, {}, (), BlockStore(self._state.store.max_objects))
+        self._state = _State(
+            self._state.generation,
+            {},
+            (),
+            BlockStore(self._state.store.max_objects, self._profile.store_grows),
+        )
 
     def _require_open(self) -> None:
         """Refuse calls to a closed worker."""
@@ -407,7 +414,8 @@ class WorkerCore:
             if request_id in state.requests:
                 state.requests[request_id], ready = published(state.requests[request_id])
                 objects += [(request_id, key, rows) for key, rows in ready]
-        return objects
+        # A store that grows would take the last of several blocks under one key; the first is meant.
+        return first_of_each(objects) if self._profile.store_grows else objects
 
     def _write(self, state: _State, objects: _Objects, retain: Sequence[Key] = ()) -> None:
         """Write blocks and move references in one batch of the store.
@@ -418,6 +426,8 @@ class WorkerCore:
             try:
                 state.store.put([(key, rows) for _, key, rows in objects], retain, state.release)
             except ProtocolViolation as violation:
+                if not objects:
+                    raise
                 last = objects[-1][0]
                 self._fail(state, ProtocolViolation(violation.clause, last, violation.what))
                 objects = [each for each in objects if each[0] != last]
@@ -438,7 +448,7 @@ class WorkerCore:
             request = state.requests[request_id]
             if request.error is None and num_sampled > 0 and request.emit_cursor <= request.capture_cursor:
                 try:
-                    rows = emitted(request_id, request, accepted[request_id], state.store, self._block_size)
+                    rows = self._emitted(state, request_id, accepted[request_id])
                 except ProtocolViolation as violation:
                     self._fail(state, violation)
                 else:
@@ -459,6 +469,11 @@ class WorkerCore:
             self._count(error)
             outputs[request_id] = AuxRequestOutput(0, self._no_rows, str(error))
         return outputs
+
+    def _emitted(self, state: _State, request_id: str, rows: NDArray[Any]) -> NDArray[Any]:
+        """The rows that a request is due; ``rows`` are those that the step computed."""
+        request, unkeyed = state.requests[request_id], self._profile.reads_unkeyed
+        return emitted(request_id, request, rows, state.store, self._block_size, unkeyed)
 
     def _land(self, state: _State) -> None:
         """Take the oldest step out of flight; tear down who ended and has nothing left in flight (WORK-TEAR-1)."""

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import per_request, scheduler, wire, worker
+from . import per_request, retention, scheduler, wire, worker
 from .deviations import released
 from .profiles import Profile
+from .retention import KvCache, Retention
 from .scheduler import SchedulerState
-from .values import Metadata, Outputs, Refusal, RequestId, RequestView, Result, StepOutput
+from .values import (
+    BlockHash,
+    Metadata,
+    Outputs,
+    Refusal,
+    RequestId,
+    RequestView,
+    Result,
+    StepOutput,
+    Tokens,
+)
 from .worker import Limits, Part, WorkerState
 
 
@@ -38,6 +49,31 @@ class RequestFinished(NamedTuple):
     request: RequestView
     preempted: bool = False
     """Why the engine called; the connector cannot see it."""
+    resident: tuple[BlockHash, ...] = ()
+    """Names of the KV blocks that are cached, sorted; looked at from profile 0.33 on."""
+
+
+class MaxCacheHit(NamedTuple):
+    """``max_cache_hit(request)``, before the engine looks for the request's KV; from profile 0.33 on."""
+
+    request: RequestView
+    resident: tuple[BlockHash, ...]
+
+
+class CapExternalHit(NamedTuple):
+    """``cap_external_hit(request, num_local, num_external)``, of KV found elsewhere; from profile 0.33 on."""
+
+    request: RequestView
+    num_local: int
+    num_external: int
+    resident: tuple[BlockHash, ...]
+
+
+class RequestLoading(NamedTuple):
+    """``request_loading(request, num_tokens)``: the KV of its first tokens is being loaded; from profile 0.33 on."""
+
+    request: RequestView
+    num_tokens: int
 
 
 class Reset(NamedTuple):
@@ -80,7 +116,9 @@ class Close(NamedTuple):
     """``close()`` of the worker, at any moment; a fresh scheduler and worker connector take over."""
 
 
-SchedulerCall = BuildConnectorMeta | TakeOutput | RequestFinished | Reset | Unpack
+HitCall = MaxCacheHit | CapExternalHit | RequestLoading
+"""Calls about the KV that a request starts from."""
+SchedulerCall = BuildConnectorMeta | TakeOutput | RequestFinished | HitCall | Reset | Unpack
 WorkerCall = BeginStep | PrepareOutput | ProcessOutput | Close
 Call = SchedulerCall | WorkerCall
 WORKER_CALLS = (BeginStep, PrepareOutput, ProcessOutput, Close)
@@ -100,11 +138,14 @@ class Halves(NamedTuple):
     worker: WorkerState = worker.INITIAL
 
 
-def apply(profile: Profile, limits: Limits | None, state: Halves, call: Call) -> tuple[Halves, Result]:
+def apply(
+    profile: Profile, limits: Limits | None, state: Halves, call: Call, cache: KvCache | None = None
+) -> tuple[Halves, Result]:
     """The spec's answer to one call: the next state and the result.
 
     Args:
         limits: the sizes of worker and store; None: there are none, and no call is theirs.
+        cache: the KV cache that the scheduler connector was built with; None before profile 0.33.
     """
     if isinstance(call, Close):
         return Halves(), None
@@ -112,48 +153,65 @@ def apply(profile: Profile, limits: Limits | None, state: Halves, call: Call) ->
         assert limits is not None, "a call of a worker without limits"
         after, result = apply_worker(profile, limits, state.worker, call)
         return Halves(state.scheduler, after), result
-    connector, result = apply_scheduler(profile, state.scheduler, call)
+    connector, result = apply_scheduler(profile, state.scheduler, call, cache)
     return Halves(connector, state.worker), result
 
 
 def apply_scheduler(
-    profile: Profile, state: SchedulerState, call: SchedulerCall
+    profile: Profile, state: SchedulerState, call: SchedulerCall, cache: KvCache | None = None
 ) -> tuple[SchedulerState, Result]:
     """The spec's answer to one call: the next state of the scheduler connector and the result."""
     if isinstance(call, Unpack):
         return state, released(profile, wire.unpack)(call.data, call.item_size)
+    if isinstance(call, HitCall):
+        assert cache is not None, "a call about KV without a KV cache"
+        kept, result = _hit(state.kept, call, cache)
+        return state._replace(kept=kept), result
     if profile.fails_requests:
-        return _per_request(profile, state, call)
+        return _per_request(profile, state, call, cache)
     if isinstance(call, BuildConnectorMeta):
         build = released(profile, scheduler.build_connector_meta)
-        return build(profile, state, _ids(call), call.requests)
+        return build(profile, state, call.scheduled, call.requests, cache)
     if isinstance(call, TakeOutput):
         return state, scheduler.take_output(call.request, call.outputs)
     if isinstance(call, RequestFinished):
-        return released(profile, scheduler.request_finished)(state, call.request)
+        finish = released(profile, scheduler.request_finished)
+        return finish(state, call.request, frozenset(call.resident), cache)
     return scheduler.reset(state), None
 
 
 def _per_request(
-    profile: Profile, state: SchedulerState, call: BuildConnectorMeta | TakeOutput | RequestFinished | Reset
+    profile: Profile,
+    state: SchedulerState,
+    call: BuildConnectorMeta | TakeOutput | RequestFinished | Reset,
+    cache: KvCache | None,
 ) -> tuple[SchedulerState, Result]:
     if isinstance(call, BuildConnectorMeta):
-        return per_request.build_connector_meta(profile, state, _ids(call), call.requests)
+        return per_request.build_connector_meta(profile, state, call.scheduled, call.requests, cache)
     if isinstance(call, TakeOutput):
         return per_request.take_output(state, call.request, call.outputs)
     if isinstance(call, RequestFinished):
-        return per_request.request_finished(state, call.request)
+        return per_request.request_finished(state, call.request, frozenset(call.resident), cache)
     return per_request.reset(state), None
 
 
-def _ids(call: BuildConnectorMeta) -> tuple[RequestId, ...]:
-    return tuple(request_id for request_id, _ in call.scheduled)
+def _hit(kept: Retention, call: HitCall, cache: KvCache) -> tuple[Retention, Tokens | None]:
+    if isinstance(call, RequestLoading):
+        return retention.marked(cache, kept, call.request, call.num_tokens), None
+    if isinstance(call, MaxCacheHit):
+        kept, known = retention.max_cache_hit(cache, kept, call.request, frozenset(call.resident))
+        return kept, Tokens(known)
+    kept, loaded = retention.cap_external_hit(
+        cache, kept, call.request, call.num_local, call.num_external, frozenset(call.resident)
+    )
+    return kept, Tokens(loaded)
 
 
 def apply_worker(
     profile: Profile, limits: Limits, state: WorkerState, call: BeginStep | PrepareOutput | ProcessOutput
 ) -> tuple[WorkerState, Result]:
     """The spec's answer to one call: the next state of the worker connector and the result."""
+    limits = limits._replace(profile=profile)
     if isinstance(call, BeginStep):
         if limits.fails_requests:
             return per_request.begin_step(limits, state, call.metadata), None

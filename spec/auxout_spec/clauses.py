@@ -1,10 +1,11 @@
 """The clause registry: every rule of the protocol has an id, a level, profiles, one sentence and a source.
 
-Refusals, cases, known findings, known-bad targets, failure messages and docs cite these ids. Ids are never
-reused. Their first part is the component: SCHED is the scheduler connector, WIRE what travels to the worker, WORK
-the worker connector, STORE its store, ROW what the engine gets in the end, HIT what it takes up from elsewhere, CHAN
-the way between the two, FAIL what holds instead of refusals where an inconsistent request fails alone, ENGINE the
-engine that calls them, CLIENT what is done with rows after the engine returned them.
+Refusals, cases, known findings, known-bad targets, failure messages and docs cite these ids. Ids are never reused;
+where a later profile words a clause anew, ``_CHANGES`` has the sentence. Their first part is the component: SCHED is
+the scheduler connector, WIRE what travels to the worker, WORK the worker connector, STORE its store, ROW what the
+engine gets in the end, HIT what it takes up from elsewhere, CHAN the way between the two, FAIL what holds instead of
+refusals where an inconsistent request fails alone, ENGINE the engine that calls them, CLIENT what is done with rows
+after the engine returned them.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _LAST = "the last token is sampled and never forwarded"
 _SILENT = "a row is never lost or made up in silence"
 _OWN = "a token is trained with the row of its own prefix"
 _REPLAY = "a router that replays them takes each id once"
+_NEXT = "vLLM 0.33.0 connector"
 
 # One row per line: these are read as a table.
 # fmt: off
@@ -67,10 +69,10 @@ _CLAUSES = (
     Clause("SCHED-HASH-6", "MUST", "An active request that is not scheduled gets a hash-only update when it has new hashes.", f"{_PAGE}.build_connector_meta"),
     Clause("SCHED-HASH-7", "MUST", "A request that is not active contributes no hashes, whatever its list holds.", f"{_PAGE}.build_connector_meta"),
     Clause("SCHED-HASH-8", "MUST", "A hash list shorter than what was sent is refused.", f"{_PAGE}._pack_new_hashes"),
-    Clause("SCHED-HASH-9", "MUST", "That hashes which were sent have been replaced, as a session's next chunk does, refuses nothing: not its steps, not those of others, not its end.", "an engine goes on there, with right rows of all other requests", ("0.32",)),
+    Clause("SCHED-HASH-9", "MUST", "That hashes which were sent have been replaced, as a session's next chunk does, refuses nothing: not its steps, not those of others, not its end.", "an engine goes on there, with right rows of all other requests", since("0.32")),
     Clause("SCHED-HASH-10", "MUST", "Hashes of different byte lengths, also from those sent before, or empty ones, are refused instead of packed; new hashes of a request may be checked by their total length alone, which misses only different lengths that balance exactly.", "a packed value has one item size"),
     Clause("SCHED-HASH-11", "MUST", "An activation after a preemption, or of an id used again, starts from the first hash.", f"{_PAGE}.request_finished"),
-    Clause("SCHED-HASH-12", "MUST", "The first metadata that extends such a request's hashes, or that schedules it before its first output, carries its whole list in replaced_block_hashes, beside the entry that it has in block_hashes anyway.", "else rows are stored under the name of another token prefix", ("0.32",)),
+    Clause("SCHED-HASH-12", "MUST", "The first metadata that extends such a request's hashes, or that schedules it before its first output, carries its whole list in replaced_block_hashes, beside the entry that it has in block_hashes anyway.", "else rows are stored under the name of another token prefix", since("0.32")),
     # How a request ends.
     Clause("SCHED-TERM-1", "MUST", "Finishing or aborting an active request puts it among the finished requests of the next metadata.", f"{_PAGE}.request_finished"),
     Clause("SCHED-TERM-2", "MUST", "A terminal event is delivered once.", f"{_PAGE}.build_connector_meta"),
@@ -90,6 +92,17 @@ _CLAUSES = (
     Clause("SCHED-RESET-2", "MUST", "After a reset a request that is scheduled is sent from its first hash.", f"{_PAGE}.reset"),
     Clause("SCHED-RESET-3", "MUST", "A reset drops the terminal events that were not delivered.", f"{_PAGE}.reset"),
     Clause("SCHED-RESET-4", "MUST", "A request that was active before a reset contributes nothing until it is scheduled again; ending it queues no event.", f"{_PAGE}.reset"),
+    # Which rows the scheduler keeps, for KV that stays in the cache.
+    Clause("SCHED-RETAIN-1", "MUST", "When a request ends or is preempted, every computed block of it whose KV is cached and that is not retained is retained: all its hashes are in the next metadata, in the order of the prefix.", f"{_NEXT}.request_finished", since("0.33")),
+    Clause("SCHED-RETAIN-2", "MUST", "A block that is retained is not retained again before it was released.", f"{_NEXT}.request_finished", since("0.33")),
+    Clause("SCHED-RETAIN-3", "MUST", "Ending a request that was never scheduled retains too; it queues no terminal event.", f"{_NEXT}.request_finished", since("0.33")),
+    Clause("SCHED-RETAIN-4", "MUST", "Blocks that the request has not computed are not retained, whatever the KV cache holds.", f"{_NEXT}.request_finished", since("0.33")),
+    Clause("SCHED-RELEASE-1", "MUST", "Only retained blocks are released, each once.", f"{_NEXT}.request_finished", since("0.33")),
+    Clause("SCHED-RELEASE-2", "MUST", "Except by a reset, no block is released whose KV is cached or is being loaded for a request.", f"{_NEXT}.request_finished", since("0.33")),
+    Clause("SCHED-RELEASE-3", "MUST", "After an end no more blocks are retained than the KV cache has (twice as many with a KV connector), except those that may not be released.", f"{_NEXT}.request_finished", since("0.33")),
+    Clause("SCHED-RELEASE-4", "MUST", "The oldest are released first; being looked up for a hit makes a block the youngest.", f"{_NEXT}.max_cache_hit", since("0.33")),
+    Clause("SCHED-RELEASE-5", "MUST", "A reset releases all retained blocks.", f"{_NEXT}.reset", since("0.33")),
+    Clause("SCHED-LOAD-1", "MUST", "A request's blocks count as being loaded from request_loading until it is scheduled, ends, or is marked anew.", f"{_NEXT}.request_loading", since("0.33")),
     # What the engine gets back.
     Clause("SCHED-TAKE-1", "MUST", "Taking the output of a step that returned none is refused.", f"{_PAGE}.take_output"),
     Clause("SCHED-TAKE-2", "MUST", "Taking the output of a request that the worker's output lacks is refused.", f"{_PAGE}.take_output"),
@@ -118,6 +131,7 @@ _CLAUSES = (
     Clause("WIRE-HASH-3", "MUST", "Packed data that is not a multiple of the item size is refused.", "wrong lengths must not become wrong keys"),
     Clause("WIRE-HASH-4", "MUST", "Empty data iterates to nothing.", f"{_PAGE}.PackedBlockHashes"),
     Clause("WIRE-META-1", "MUST", "Metadata survives pickling: the worker process reads what the scheduler wrote.", f"{_ENGINE} schedule, executor message queue"),
+    Clause("WIRE-META-2", "MUST", "Retained and released hashes are absent or not empty, of one length, in the order queued.", f"{_NEXT}.build_connector_meta", since("0.33")),
     # What the worker accepts before a step.
     Clause("WORK-BEGIN-1", "MUST", "No request both runs and ends in one step.", f"{_WORKER}.begin_step"),
     Clause("WORK-BEGIN-2", "MUST", "The generation never goes back.", f"{_WORKER}.begin_step"),
@@ -125,7 +139,9 @@ _CLAUSES = (
     Clause("WORK-BEGIN-4", "MUST", "The emit start of a known request with nothing in flight is not beyond its emit cursor.", f"{_WORKER}.begin_step"),
     Clause("WORK-BEGIN-5", "MUST", "Hashes and terminal events are of requests that run in the step or that the worker knows.", f"{_WORKER}.begin_step"),
     Clause("WORK-KEYS-1", "MUST", "The worker's keys of a live request are a prefix of its hash list.", "a key names the token prefix of its block"),
-    Clause("WORK-KEYS-2", "MUST", "A request's entry in replaced_block_hashes is its keys from then on, and its entry in block_hashes is left aside: keys that it no longer has are released, new ones are retained.", "SCHED-HASH-12", ("0.32",)),
+    Clause("WORK-KEYS-2", "MUST", "A request's entry in replaced_block_hashes is its keys from then on, and its entry in block_hashes is left aside: keys that it no longer has are released, new ones are retained.", "SCHED-HASH-12", since("0.32")),
+    Clause("WORK-RETAIN-1", "MUST", "Retained and released hashes are keys of the generation that the worker had before the message.", "vLLM 0.33.0 worker connector.begin_step", since("0.33")),
+    Clause("WORK-RETAIN-2", "MUST", "One message is one operation of the store, which retains before it releases.", "vLLM 0.33.0 worker connector.begin_step", since("0.33")),
     # What it does with a step's rows.
     Clause("WORK-STEP-1", "MUST", "A prepared step is in flight until it is processed; steps are processed in launch order.", f"{_WORKER}.prepare_output"),
     Clause("WORK-STEP-2", "MUST", "A batch holds only requests that a step began with.", f"{_WORKER}.prepare_output"),
@@ -159,6 +175,10 @@ _CLAUSES = (
     Clause("STORE-PUT-2", "MUST", "The store never holds more objects than it may.", "vLLM 0.31.0 store"),
     Clause("STORE-PUT-3", "MUST", "The oldest unreferenced objects make room, none of the batch; a batch that cannot fit leaves the store as it was.", "vLLM 0.31.0 store"),
     Clause("STORE-PUT-4", "MUST", "A key is released as often as it was retained, not more.", "vLLM 0.31.0 store"),
+    Clause("STORE-PUT-5", "MUST", "A batch that is refused changes nothing.", "rejection is atomic", since("0.33")),
+    Clause("STORE-GROW-1", "MUST", "A store full of objects that may not go grows and stays readable; it never fails for lack of room.", "vLLM 0.33.0 store", since("0.33")),
+    Clause("STORE-GROW-2", "SHOULD", "It gives memory back when the objects that needed it are gone.", "a long run must not keep the memory of its worst moment", since("0.33")),
+    Clause("STORE-REPLACE-1", "MUST", "Rows written for a key that is stored and unreferenced replace those stored.", "vLLM 0.33.0 store", since("0.33")),
     Clause("STORE-READ-1", "MUST", "Reading a block that is not stored fails; no other rows take its place.", "vLLM 0.31.0 store"),
     Clause("STORE-READ-2", "MUST", "Rows of another generation are never read.", "a weight update changes the rows of every token"),
     Clause("STORE-REF-1", "MUST", "The store's references are those of the requests that live in the worker.", "vLLM 0.31.0 store"),
@@ -171,8 +191,13 @@ _CLAUSES = (
     Clause("FAIL-LAST-1", "MUST", "From the first output on that fails it, take_output returns None for a request, through preemption, resets and turns, until it has ended.", "rows behind a gap are rows out of place", _FAILING),
     Clause("FAIL-AGAIN-1", "MUST", "When a failed request has ended, another one of its id is sound.", "an id used again is another request", _FAILING),
     Clause("FAIL-FREE-1", "MUST", "A failed request holds no reference, no block and no row outside the store; when it ends nothing of it is left.", "requests that failed must not fill the store", _FAILING),
+    Clause("ROW-RESIDENT-1", "MUST", "The rows of every block that a prefix hit can take up are readable.", "what the scheduler keeps rows for", since("0.33")),
     # How a hit on KV becomes one on rows; only the explorer asks.
     Clause("HIT-CUT-1", "SHOULD", "Of KV that is found elsewhere, the whole blocks whose rows are known are loaded; one whose rows are not known does not forfeit them.", "vLLM 0.33.0 connector, cap_external_hit"),
+    Clause("HIT-CAP-1", "MUST", "max_cache_hit is the length of the longest prefix of whole blocks whose rows are known, and at most the tokens less one.", f"{_NEXT}.max_cache_hit", since("0.33")),
+    Clause("HIT-CAP-2", "MUST", "A block's rows are known exactly when it is retained or its KV is cached.", f"{_NEXT}.max_cache_hit", since("0.33")),
+    Clause("HIT-CAP-3", "MUST", "What cap_external_hit lets through ends on a block and within max_cache_hit.", f"{_NEXT}.cap_external_hit", since("0.33")),
+    Clause("HIT-CAP-4", "MUST", "An external hit of 0 stays 0, and the result is never more than what was offered.", f"{_NEXT}.cap_external_hit", since("0.33")),
     # What a trace of both halves shows of the way between them.
     Clause("CHAN-META-1", "MUST", "The worker begins its steps with the metadata that the scheduler connector built, each once and in order.", f"{_ENGINE} schedule, executor message queue"),
     Clause("CHAN-OUT-1", "MUST", "The output taken for a request is what the worker returned for it in the step processed last.", f"{_ENGINE} update_from_output"),
@@ -230,12 +255,42 @@ _CLAUSES = (
     Clause("CLIENT-LAYERS-2", "MUST", "Rows of a stage are those of its layers with a router.", "pipeline parallelism, virtual stages too"),
     Clause("CLIENT-LAYERS-3", "MUST", "Layers that the model lacks, or not in its order, are refused.", _SILENT),
 )
+
+
+class Change(NamedTuple):
+    """Another sentence of a clause from some profile on."""
+
+    since: str
+    id: str
+    sentence: str
+
+
+_CHANGES = (
+    Change("0.33", "SCHED-HASH-1", "The first metadata of an activation carries every hash of a block that the steps built so far compute in full, from the first on."),
+    Change("0.33", "SCHED-HASH-3", "A metadata carries every hash of an active request that was not sent yet, of the blocks that the steps built so far compute in full; none is skipped."),
+    Change("0.33", "SCHED-HASH-6", "An active request that is not scheduled gets a hash-only update when it has new hashes of computed blocks."),
+    Change("0.33", "SCHED-TERM-3", "A request that was never scheduled ends without a terminal event; its blocks are retained, and it is no longer marked as loading."),
+    Change("0.33", "SCHED-TERM-5", "The terminal event carries the hashes of computed blocks that were not sent yet, as they are when the request ends."),
+    Change("0.33", "WORK-EMIT-2", "Rows that the step itself computed come from it, others from stored blocks, blocks that wait for their key, and the tail."),
+    Change("0.33", "WORK-EMIT-3", "Rows to be returned are in the step, in the store, in a full block that waits for its key, or in the tail."),
+    Change("0.33", "STORE-PUT-1", "A referenced object is written once; writing its key again keeps the first rows."),
+    Change("0.33", "STORE-PUT-2", "The store never holds more objects than it has room for, and takes more room only for objects that may not go."),
+    Change("0.33", "STORE-PUT-3", "The oldest unreferenced objects make room, none of the batch unless it was just released; what does not fit then makes the store grow."),
+    Change("0.33", "STORE-REF-1", "The store's references are those of the requests that live in the worker, and one for each retained block."),
+)
 # fmt: on
+
+
+def _worded(clause: Clause, profile: str) -> Clause:
+    """A clause as a profile words it."""
+    new = {change.id: change.sentence for change in _CHANGES if profile in since(change.since)}
+    return clause._replace(sentence=new.get(clause.id, clause.sentence))
+
 
 SPECIFIED: dict[str, Clause] = {clause.id: clause for clause in _CLAUSES}
 """Every clause by id, in reading order, those included that nothing is judged by yet."""
 CLAUSES: dict[str, Clause] = {
-    clause.id: clause._replace(profiles=judged)
+    clause.id: _worded(clause, judged[-1])._replace(profiles=judged)
     for clause in _CLAUSES
     if (judged := tuple(name for name in clause.profiles if is_judged(name)))
 }
@@ -260,3 +315,9 @@ def holds_in(clause: Clause, profile: str) -> bool:
 def in_profile(profile: str, components: tuple[str, ...] = SCHEDULER) -> tuple[Clause, ...]:
     """The clauses of some components that hold in one profile, in reading order."""
     return tuple(c for c in _CLAUSES if holds_in(c, profile) and c.component in components)
+    """The clauses of some components that hold in one profile, in reading order and as it words them."""
+    return tuple(
+        _worded(clause, profile)
+        for clause in SPECIFIED.values()
+        if profile in clause.profiles and clause.component in components
+    )

@@ -7,13 +7,14 @@ each transition that it changes: a function that takes the right transition and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from enum import Enum
 from hashlib import sha256
 from typing import Any, TypeVar
 
 from . import scheduler, wire, worker
 from .profiles import Profile
+from .retention import KvCache, Retention
 from .scheduler import SchedulerState, Sent
 from .values import BlockHash, Hashes, Metadata, Outputs, Refusal, RequestId, RequestView, Result
 from .worker import Limits, Part, WorkerState
@@ -27,7 +28,7 @@ Unpack = Callable[[bytes, int], Hashes | Refusal]
 """``wire.unpack``."""
 Process = Callable[[Limits, WorkerState, tuple[Part, ...], int], tuple[WorkerState, Outputs | Refusal]]
 """``worker.process_output``."""
-Scheduled = tuple[RequestId, ...]
+Scheduled = tuple[tuple[RequestId, int], ...]
 Requests = tuple[RequestView, ...]
 Entries = tuple[tuple[RequestId, tuple[BlockHash, ...]], ...]
 
@@ -56,9 +57,9 @@ def _as_if_sent(state: SchedulerState, requests: Requests) -> SchedulerState:
 
 def _replaced_hash_unsaid(build: Build) -> Build:
     def released(
-        profile: Profile, state: SchedulerState, scheduled: Scheduled, requests: Requests
+        profile: Profile, state: SchedulerState, scheduled: Scheduled, requests: Requests, *more: Any
     ) -> tuple[SchedulerState, Result]:
-        return build(profile, _as_if_sent(state, requests), scheduled, requests)
+        return build(profile, _as_if_sent(state, requests), scheduled, requests, *more)
 
     return released
 
@@ -85,7 +86,7 @@ class _OneLength:
             (request_id, sent._replace(last=self.name(sent.last) if sent.num_hashes else b""))
             for request_id, sent in state.active
         )
-        return state._replace(active=tuple(named))
+        return state._replace(active=tuple(named), kept=_renamed(state.kept, self.name))
 
     def state_back(self, state: SchedulerState) -> SchedulerState:
         """The state with the hashes behind the names."""
@@ -93,11 +94,26 @@ class _OneLength:
             (request_id, sent._replace(last=self.hashes.get(sent.last, sent.last)))
             for request_id, sent in state.active
         )
-        return state._replace(active=tuple(active), ended=self.entries_back(state.ended))
+        kept = _renamed(state.kept, self.hash_back)
+        return state._replace(active=tuple(active), ended=self.entries_back(state.ended), kept=kept)
+
+    def hash_back(self, name: BlockHash) -> BlockHash:
+        """The hash behind a name; a hash that has none is itself."""
+        return self.hashes.get(name, name)
 
     def entries_back(self, entries: Entries) -> Entries:
         """The hashes behind the names, for each request."""
-        return tuple((name, tuple(self.hashes.get(each, each) for each in found)) for name, found in entries)
+        return tuple((name, tuple(map(self.hash_back, found))) for name, found in entries)
+
+
+def _renamed(kept: Retention, change: Callable[[BlockHash], BlockHash]) -> Retention:
+    """What is remembered of rows for resident KV, with every hash changed."""
+    return Retention(
+        tuple(tuple(map(change, block)) for block in kept.blocks),
+        tuple((request_id, tuple(map(change, names))) for request_id, names in kept.loading),
+        tuple(map(change, kept.retained)),
+        tuple(map(change, kept.released)),
+    )
 
 
 def _cut_at_first_length(entries: Entries) -> Entries:
@@ -110,24 +126,31 @@ def _cut_at_first_length(entries: Entries) -> Entries:
 
 def _mixed_lengths_sent(build: Build) -> Build:
     def released(
-        profile: Profile, state: SchedulerState, scheduled: Scheduled, requests: Requests
+        profile: Profile, state: SchedulerState, scheduled: Scheduled, requests: Requests, *more: Any
     ) -> tuple[SchedulerState, Result]:
         names = _OneLength()
         views = tuple(map(names.view, requests))
-        after, answer = build(profile, names.state(state), scheduled, views)
+        after, answer = build(profile, names.state(state), scheduled, views, *more)
         if isinstance(answer, Metadata):
             found, apart = map(names.entries_back, (answer.block_hashes, answer.finished_block_hashes))
-            found, apart = _cut_at_first_length(found), _cut_at_first_length(apart)
-            answer = answer._replace(block_hashes=found, finished_block_hashes=apart)
+            answer = answer._replace(
+                block_hashes=_cut_at_first_length(found),
+                finished_block_hashes=_cut_at_first_length(apart),
+                retained_block_hashes=tuple(map(names.hash_back, answer.retained_block_hashes)),
+                released_block_hashes=tuple(map(names.hash_back, answer.released_block_hashes)),
+            )
         return names.state_back(after), answer
 
     return released
 
 
 def _mixed_lengths_final(finish: Finish) -> Finish:
-    def released(state: SchedulerState, view: RequestView, *more: Any) -> tuple[SchedulerState, Result]:
+    def released(
+        state: SchedulerState, view: RequestView, resident: Set[BlockHash], *more: Any
+    ) -> tuple[SchedulerState, Result]:
         names = _OneLength()
-        after, answer = finish(names.state(state), names.view(view), *more)
+        cached = frozenset(map(names.name, resident))
+        after, answer = finish(names.state(state), names.view(view), cached, *more)
         return names.state_back(after), answer
 
     return released
@@ -135,20 +158,28 @@ def _mixed_lengths_final(finish: Finish) -> Finish:
 
 def _build_not_atomic(build: Build) -> Build:
     def released(
-        profile: Profile, state: SchedulerState, scheduled: Scheduled, requests: Requests
+        profile: Profile,
+        state: SchedulerState,
+        scheduled: Scheduled,
+        requests: Requests,
+        cache: KvCache | None = None,
     ) -> tuple[SchedulerState, Result]:
-        after, answer = build(profile, state, scheduled, requests)
-        return (_reached(state, scheduled, requests) if isinstance(answer, Refusal) else after), answer
+        after, answer = build(profile, state, scheduled, requests, cache)
+        return (_reached(state, scheduled, requests, cache) if isinstance(answer, Refusal) else after), answer
 
     return released
 
 
-def _reached(state: SchedulerState, scheduled: Scheduled, requests: Requests) -> SchedulerState:
+def _reached(
+    state: SchedulerState, scheduled: Scheduled, requests: Requests, cache: KvCache | None
+) -> SchedulerState:
     """The state after the requests before the one that is refused."""
     views, active = {view.request_id: view for view in requests}, dict(state.active)
-    for request_id in scheduler.build_order(state, scheduled):
+    tokens = dict(scheduled)
+    for request_id in scheduler.build_order(state, tuple(tokens)):
         sent = active.get(request_id, scheduler.NOTHING_SENT)
-        hashes = scheduler.unsent_hashes(views[request_id], sent)
+        view = scheduler.as_computed(views[request_id], sent, tokens.get(request_id, 0), cache)
+        hashes = scheduler.unsent_hashes(view, sent)
         if isinstance(hashes, Refusal):
             break
         active[request_id] = scheduler.advance(sent, hashes)

@@ -10,11 +10,14 @@ A step whose output comes after the generation has changed is *void*: the engine
 
 from __future__ import annotations
 
-from . import scheduler, store, worker
+from collections.abc import Set
+
+from . import scheduler, worker
 from .profiles import Profile
+from .retention import KvCache
 from .scheduler import NOTHING_SENT, SchedulerState
 from .store import Block, Key, StoreState
-from .values import Metadata, Outputs, Refusal, RequestId, RequestOutput, RequestView, Result
+from .values import BlockHash, Metadata, Outputs, Refusal, RequestId, RequestOutput, RequestView, Result
 from .worker import Limits, Part, Requests, WorkerRequest, WorkerState
 
 Owned = tuple[RequestId, tuple[Key, Block]]
@@ -24,20 +27,22 @@ Owned = tuple[RequestId, tuple[Key, Block]]
 def build_connector_meta(
     profile: Profile,
     state: SchedulerState,
-    scheduled: tuple[RequestId, ...],
+    scheduled: tuple[tuple[RequestId, int], ...],
     requests: tuple[RequestView, ...],
+    cache: KvCache | None = None,
 ) -> tuple[SchedulerState, Result]:
     """``scheduler.build_connector_meta``; a request whose hashes cannot be sent gets none, and fails."""
     views, active = {view.request_id: view for view in requests}, dict(state.active)
-    failing: set[RequestId] = set()
-    for request_id in scheduler.build_order(state, scheduled):
-        view, sent = views[request_id], active.get(request_id, NOTHING_SENT)
-        again = scheduler.is_replaced(view, sent, request_id in scheduled)
+    failing, tokens = set[RequestId](), dict(scheduled)
+    for request_id in scheduler.build_order(state, tuple(tokens)):
+        sent = active.get(request_id, NOTHING_SENT)
+        view = scheduler.as_computed(views[request_id], sent, tokens.get(request_id, 0), cache)
+        again = scheduler.is_replaced(view, sent, request_id in tokens)
         if isinstance(scheduler.unsent_hashes(view, sent, again), Refusal):
             failing.add(request_id)
             as_sent = (sent.last,) * sent.num_hashes
             views[request_id] = view._replace(block_hashes=as_sent)
-    after, answer = scheduler.build_connector_meta(profile, state, scheduled, tuple(views.values()))
+    after, answer = scheduler.build_connector_meta(profile, state, scheduled, tuple(views.values()), cache)
     return after._replace(failed=_joined(state.failed, failing)), answer
 
 
@@ -53,14 +58,19 @@ def take_output(
     return state._replace(failed=_joined(state.failed, {view.request_id})), None
 
 
-def request_finished(state: SchedulerState, view: RequestView) -> tuple[SchedulerState, Result]:
+def request_finished(
+    state: SchedulerState,
+    view: RequestView,
+    resident: Set[BlockHash] = frozenset(),
+    cache: KvCache | None = None,
+) -> tuple[SchedulerState, Result]:
     """``scheduler.request_finished``; when it has really ended, its id starts sound (FAIL-AGAIN-1)."""
     sent = dict(state.active).get(view.request_id, NOTHING_SENT)
     failing: set[RequestId] = set()
-    if isinstance(scheduler.unsent_hashes(view, sent), Refusal):
+    if isinstance(scheduler.unsent_hashes(scheduler.as_computed(view, sent, 0, cache), sent), Refusal):
         failing = {view.request_id} & dict(state.active).keys()
         view = view._replace(block_hashes=(sent.last,) * sent.num_hashes)
-    after, answer = scheduler.request_finished(state, view)
+    after, answer = scheduler.request_finished(state, view, resident, cache)
     failed = _joined(state.failed, failing)
     ended = {view.request_id} if view.finished else set[RequestId]()
     return after._replace(failed=tuple(name for name in failed if name not in ended)), answer
@@ -80,7 +90,9 @@ def begin_step(limits: Limits, state: WorkerState, metadata: Metadata) -> Worker
     generation = metadata.generation
     requests, release = _entered(state, metadata, wrong)
     sound = _only(metadata, {name for name, each in requests.items() if not each.failed})
-    retain = worker.take_keys(generation, requests, sound, release)
+    retain, dropped = worker.held_by_scheduler(state.generation, metadata)
+    release = dropped + release
+    retain += worker.take_keys(generation, requests, sound, release)
     running = {name for name, _ in metadata.requests}
     ended = [name for name in metadata.finished_requests if name in requests and name not in running]
     for name in ended:
@@ -200,9 +212,8 @@ def _written(
 ) -> StoreState:
     """One batch for the store; where it does not fit the last request with objects in it fails, until it does."""
     while True:
-        written = store.put(
-            held, limits.capacity, tuple(each for _, each in objects), tuple(retain), tuple(release)
-        )
+        batch = tuple(each for _, each in objects)
+        written = worker.put(limits, held, batch, tuple(retain), tuple(release))
         if isinstance(written, StoreState):
             return written
         last = objects[-1][0]

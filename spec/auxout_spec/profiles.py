@@ -25,6 +25,13 @@ class Profile(NamedTuple):
     """Engine: a session's hash list is cut at the token its next chunk discards."""
     guards_running_reset: bool
     """Engine: a reset of running requests needs a paused engine with nothing in flight (ENV-RESET-1)."""
+    reads_kv_cache: bool = False
+    """The scheduler connector is built with the KV cache: it sends hashes of computed blocks only, keeps the rows of
+    resident KV, and bounds hits by the rows that are known (SCHED-RETAIN, SCHED-RELEASE, HIT-CAP)."""
+    store_grows: bool = False
+    """A store full of what may not go grows; new rows replace unreferenced ones (STORE-GROW-1, STORE-REPLACE-1)."""
+    reads_unkeyed: bool = False
+    """Rows are also returned from full blocks that have no key yet (WORK-EMIT-3)."""
     gives_up_hits: bool = False
     """Engine: KV found elsewhere is not loaded at all unless the rows of all of it are known."""
     fails_requests: bool = False
@@ -41,6 +48,9 @@ _ALL = (
         clamps_prompt_start=True,
         truncates_session_hashes=True,
         guards_running_reset=False,
+        reads_kv_cache=True,
+        store_grows=True,
+        reads_unkeyed=True,
         gives_up_hits=True,
     ),
 )

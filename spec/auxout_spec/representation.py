@@ -248,6 +248,8 @@ def _mapped(
         tuple(map(id_of, metadata.finished_requests)),
         entries(metadata.finished_block_hashes),
         entries(metadata.replaced_block_hashes),
+        tuple(map(hash_of, metadata.retained_block_hashes)),
+        tuple(map(hash_of, metadata.released_block_hashes)),
     )
 
 

@@ -16,10 +16,12 @@ A call outside the protocol returns a ``Refusal`` and the state it was given.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import NamedTuple
 
-from . import kernel
+from . import kernel, retention
 from .profiles import Profile
+from .retention import KvCache, Retention
 from .values import BlockHash, Metadata, Outputs, Refusal, RequestId, RequestView, Result, Rows
 
 
@@ -32,6 +34,7 @@ class Sent(NamedTuple):
 
 
 NOTHING_SENT = Sent(0, b"")
+_Entry = tuple[RequestId, tuple[BlockHash, ...]]
 
 
 class SchedulerState(NamedTuple):
@@ -45,6 +48,8 @@ class SchedulerState(NamedTuple):
     ended: tuple[tuple[RequestId, tuple[BlockHash, ...]], ...] = ()
     failed: tuple[RequestId, ...] = ()
     """Requests that have failed and not ended, sorted (``per_request``)."""
+    kept: Retention = Retention()
+    """Rows for resident KV; nothing before profile 0.33."""
 
 
 INITIAL = SchedulerState()
@@ -53,40 +58,41 @@ INITIAL = SchedulerState()
 def build_connector_meta(
     profile: Profile,
     state: SchedulerState,
-    scheduled: tuple[RequestId, ...],
+    scheduled: tuple[tuple[RequestId, int], ...],
     requests: tuple[RequestView, ...],
+    cache: KvCache | None = None,
 ) -> tuple[SchedulerState, Result]:
     """Describe one step to the worker: who runs, which hashes are new, who ended (SCHED-META, -EMIT, -HASH, -TERM).
 
     Args:
-        scheduled: ids of ``num_scheduled_tokens``, in the engine's order.
-        requests: every request the engine knows, so those scheduled and those active (ENGINE-TABLE-1).
+        scheduled: ``num_scheduled_tokens``, in the engine's order.
+        requests: every request the engine knows, so those scheduled and those active (ENGINE-TABLE-1), with the
+            tokens computed before the step.
+        cache: the KV cache that the connector was built with; None before profile 0.33.
     """
-    views, active = {view.request_id: view for view in requests}, dict(state.active)
-    new_hashes: dict[RequestId, tuple[BlockHash, ...]] = {}
-    replaced: dict[RequestId, tuple[BlockHash, ...]] = {}
-    order = build_order(state, scheduled)
-    if not views.keys() >= set(order):
-        return state, _not_shown(set(order) - views.keys())
-    for request_id in order:
-        view, sent = views[request_id], active.get(request_id, NOTHING_SENT)
-        again = is_replaced(view, sent, request_id in scheduled)
+    views, tokens = {view.request_id: view for view in requests}, dict(scheduled)
+    active, new_hashes, replaced = dict(state.active), list[_Entry](), list[_Entry]()
+    if missing := set(build_order(state, tuple(tokens))) - views.keys():
+        return state, _not_shown(missing)
+    for request_id in build_order(state, tuple(tokens)):
+        sent = active.get(request_id, NOTHING_SENT)
+        view = as_computed(views[request_id], sent, tokens.get(request_id, 0), cache)
+        again = is_replaced(view, sent, request_id in tokens)
         hashes = unsent_hashes(view, sent, again)
         if isinstance(hashes, Refusal):
             return state, hashes
-        if again:
-            replaced[request_id] = view.block_hashes
         active[request_id] = sent_so_far(view) if again else advance(sent, hashes)
-        if hashes:
-            new_hashes[request_id] = hashes
+        new_hashes += [(request_id, hashes)] if hashes else []
+        replaced += [(request_id, view.block_hashes)] if again else []
     metadata = Metadata(
         state.generation,
-        tuple((request_id, emit_start(profile, views[request_id])) for request_id in scheduled),
-        tuple(new_hashes.items()),
+        tuple((request_id, emit_start(profile, views[request_id])) for request_id in tokens),
+        tuple(new_hashes),
         tuple(request_id for request_id, _ in state.ended),
-        replaced_block_hashes=tuple(replaced.items()),
+        replaced_block_hashes=tuple(replaced),
     )
-    return SchedulerState(state.generation, tuple(active.items())), _with_final_hashes(metadata, state.ended)
+    kept = retention.told(state.kept, tuple(tokens))
+    return SchedulerState(state.generation, tuple(active.items()), kept=kept), _with_queued(metadata, state)
 
 
 def _not_shown(missing: set[RequestId]) -> Refusal:
@@ -122,25 +128,37 @@ def take_output(view: RequestView, outputs: Outputs | None) -> Result:
     return Rows(output.rows[:accepted])
 
 
-def request_finished(state: SchedulerState, view: RequestView) -> tuple[SchedulerState, Result]:
-    """Queue the terminal event of a request that finished, was aborted or was preempted (SCHED-TERM)."""
+def request_finished(
+    state: SchedulerState,
+    view: RequestView,
+    resident: Set[BlockHash] = frozenset(),
+    cache: KvCache | None = None,
+) -> tuple[SchedulerState, Result]:
+    """Queue the terminal event of a request that finished, was aborted or was preempted (SCHED-TERM).
+
+    Args:
+        view: the request before its KV is given back.
+        resident: names of the blocks that are cached; read from profile 0.33 on.
+        cache: the KV cache that the connector was built with; None before profile 0.33.
+    """
+    kept = retention.ended(cache, state.kept, view, resident) if cache is not None else state.kept
     active = dict(state.active)
     sent = active.pop(view.request_id, None)
     if sent is None:
-        return state, None
-    hashes = unsent_hashes(view, sent)
+        return state._replace(kept=kept), None
+    hashes = unsent_hashes(as_computed(view, sent, 0, cache), sent)
     if isinstance(hashes, Refusal):
         clause = "SCHED-TERM-8" if hashes.clause == "SCHED-HASH-8" else hashes.clause
         return state, hashes._replace(clause=clause)
     # An id that ended twice since the last metadata can only have started in between, and a start is
     # delivered by the metadata that empties this queue: no id is ever queued twice.
     ended = (*state.ended, (view.request_id, hashes))
-    return SchedulerState(state.generation, tuple(active.items()), ended), None
+    return SchedulerState(state.generation, tuple(active.items()), ended, kept=kept), None
 
 
 def reset(state: SchedulerState) -> SchedulerState:
     """Start the next generation after a successful prefix-cache reset (SCHED-RESET)."""
-    return SchedulerState(state.generation + 1)
+    return SchedulerState(state.generation + 1, kept=retention.reset(state.kept))
 
 
 def emit_start(profile: Profile, view: RequestView) -> int:
@@ -150,6 +168,19 @@ def emit_start(profile: Profile, view: RequestView) -> int:
             view.prompt_start, view.num_prompt_tokens, view.num_output_tokens, view.num_tokens
         )
     return kernel.emit_start_unclamped(view.prompt_start, view.num_output_tokens, view.num_tokens)
+
+
+def as_computed(view: RequestView, sent: Sent, num_scheduled: int, cache: KvCache | None) -> RequestView:
+    """The request without hashes of blocks that are not computed, except those sent before (SCHED-HASH-1, -3).
+
+    Args:
+        num_scheduled: its tokens in the step that is built.
+        cache: None before profile 0.33: hashes are sent as soon as they are there.
+    """
+    if cache is None:
+        return view
+    computed = kernel.num_full_blocks(view.num_computed_tokens + num_scheduled, cache.hash_block_size)
+    return view._replace(block_hashes=view.block_hashes[: max(computed, sent.num_hashes)])
 
 
 def is_replaced(view: RequestView, sent: Sent, scheduled: bool) -> bool:
@@ -194,12 +225,16 @@ def sent_so_far(view: RequestView) -> Sent:
     return Sent(len(view.block_hashes), view.block_hashes[-1])
 
 
-def _with_final_hashes(
-    metadata: Metadata, ended: tuple[tuple[RequestId, tuple[BlockHash, ...]], ...]
-) -> Metadata:
-    """Add the terminal events' hashes; a running id's own entry stays (SCHED-RESTART-2, -3)."""
+def _with_queued(metadata: Metadata, state: SchedulerState) -> Metadata:
+    """Add the terminal events' hashes, and those that the scheduler starts and stops holding.
+
+    The entry of an id that runs stays its own (SCHED-RESTART-2, -3).
+    """
     running = dict(metadata.requests)
-    final = tuple((request_id, hashes) for request_id, hashes in ended if hashes)
-    gone = tuple(each for each in final if each[0] not in running)
-    restarted = tuple(each for each in final if each[0] in running)
-    return metadata._replace(block_hashes=metadata.block_hashes + gone, finished_block_hashes=restarted)
+    final = tuple((request_id, hashes) for request_id, hashes in state.ended if hashes)
+    return metadata._replace(
+        block_hashes=metadata.block_hashes + tuple(each for each in final if each[0] not in running),
+        finished_block_hashes=tuple(each for each in final if each[0] in running),
+        retained_block_hashes=state.kept.retained,
+        released_block_hashes=state.kept.released,
+    )

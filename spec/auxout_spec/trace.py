@@ -14,11 +14,15 @@ from .calls import (
     BeginStep,
     BuildConnectorMeta,
     Call,
+    CapExternalHit,
     Close,
     Exchange,
+    HitCall,
+    MaxCacheHit,
     PrepareOutput,
     ProcessOutput,
     RequestFinished,
+    RequestLoading,
     Reset,
     TakeOutput,
     Unpack,
@@ -37,6 +41,7 @@ from .values import (
     Row,
     Rows,
     StepOutput,
+    Tokens,
 )
 from .worker import Part
 
@@ -53,12 +58,26 @@ def call_to_json(call: Call) -> dict[str, Json]:
         return {"call": "take_output", "request": _view_to_json(call.request), "outputs": outputs}
     if isinstance(call, RequestFinished):
         request = _view_to_json(call.request)
-        return {"call": "request_finished", "request": request, "preempted": call.preempted}
+        seen = {"resident": _hexes(call.resident)} if call.resident else {}
+        return {"call": "request_finished", "request": request, "preempted": call.preempted, **seen}
+    if isinstance(call, HitCall):
+        return _hit_call_to_json(call)
     if isinstance(call, Reset):
         return {"call": "reset"}
     if isinstance(call, Unpack):
         return {"call": "unpack", "data": call.data.hex(), "item_size": call.item_size}
     return _worker_call_to_json(call)
+
+
+def _hit_call_to_json(call: HitCall) -> dict[str, Json]:
+    request = {"request": _view_to_json(call.request)}
+    if isinstance(call, RequestLoading):
+        return {"call": "request_loading", **request, "num_tokens": call.num_tokens}
+    resident = {"resident": _hexes(call.resident)}
+    if isinstance(call, MaxCacheHit):
+        return {"call": "max_cache_hit", **request, **resident}
+    hit = {"num_local": call.num_local, "num_external": call.num_external}
+    return {"call": "cap_external_hit", **request, **hit, **resident}
 
 
 def _worker_call_to_json(call: WorkerCall) -> dict[str, Json]:
@@ -82,7 +101,7 @@ def call_from_json(data: Json) -> Call:
     name = reading.text(fields.get("call"), "call")
     if name not in _FIELDS:
         raise Malformed(f"unknown call {reading.shown(name)}")
-    fields = reading.record(fields, name, ("call", *_FIELDS[name]))
+    fields = reading.record(fields, name, ("call", *_FIELDS[name]), _OPTIONAL.get(name, ()))
     if name == "build_connector_meta":
         scheduled = _counts(fields["scheduled"], "scheduled")
         return BuildConnectorMeta(scheduled, tuple(map(_view, reading.array(fields["requests"], "requests"))))
@@ -90,7 +109,10 @@ def call_from_json(data: Json) -> Call:
         outputs = None if fields["outputs"] is None else _outputs(fields["outputs"])
         return TakeOutput(_view(fields["request"]), outputs)
     if name == "request_finished":
-        return RequestFinished(_view(fields["request"]), reading.boolean(fields["preempted"], "preempted"))
+        preempted, resident = reading.boolean(fields["preempted"], "preempted"), fields.get("resident", [])
+        return RequestFinished(_view(fields["request"]), preempted, _hash_list(resident))
+    if name in ("max_cache_hit", "cap_external_hit", "request_loading"):
+        return _hit_call(name, fields)
     if name == "reset":
         return Reset()
     if name == "unpack":
@@ -103,6 +125,9 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "build_connector_meta": ("scheduled", "requests"),
     "take_output": ("request", "outputs"),
     "request_finished": ("request", "preempted"),
+    "max_cache_hit": ("request", "resident"),
+    "cap_external_hit": ("request", "num_local", "num_external", "resident"),
+    "request_loading": ("request", "num_tokens"),
     "reset": (),
     "unpack": ("data", "item_size"),
     "begin_step": ("metadata",),
@@ -111,6 +136,19 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "close": (),
 }
 """The calls, and the fields of each."""
+_OPTIONAL = {"request_finished": ("resident",)}
+"""Fields that come with a later profile."""
+
+
+def _hit_call(name: str, fields: dict[str, Json]) -> HitCall:
+    view = _view(fields["request"])
+    if name == "request_loading":
+        return RequestLoading(view, reading.integer(fields["num_tokens"], "num_tokens", 0))
+    resident = _hash_list(fields["resident"])
+    if name == "max_cache_hit":
+        return MaxCacheHit(view, resident)
+    local, external = (reading.integer(fields[each], each, 0) for each in ("num_local", "num_external"))
+    return CapExternalHit(view, local, external, resident)
 
 
 def _worker_call(name: str, fields: dict[str, Json]) -> WorkerCall:
@@ -127,6 +165,10 @@ def _worker_call(name: str, fields: dict[str, Json]) -> WorkerCall:
 def result_to_json(result: Result) -> Json:
     """A result as JSON; None stays null."""
     if isinstance(result, Metadata):
+        held = {
+            "retained_block_hashes": _hexes(result.retained_block_hashes),
+            "released_block_hashes": _hexes(result.released_block_hashes),
+        }
         return {
             "generation": result.generation,
             "requests": dict(result.requests),
@@ -134,13 +176,16 @@ def result_to_json(result: Result) -> Json:
             "finished_requests": list(result.finished_requests),
             "finished_block_hashes": _hashes_to_json(result.finished_block_hashes),
             "replaced_block_hashes": _hashes_to_json(result.replaced_block_hashes),
+            **{name: hashes for name, hashes in held.items() if hashes},
         }
     if isinstance(result, Rows):
         return {"rows": [_row_to_json(row) for row in result.rows]}
     if isinstance(result, StepOutput):
         return {"outputs": _outputs_to_json(result.outputs)}
     if isinstance(result, Hashes):
-        return {"hashes": [block_hash.hex() for block_hash in result.hashes]}
+        return {"hashes": _hexes(result.hashes)}
+    if isinstance(result, Tokens):
+        return {"num_tokens": result.num_tokens}
     if isinstance(result, Refusal):
         return {"refused": result.clause, "message": result.message}
     return None
@@ -163,6 +208,10 @@ def result_from_json(data: Json) -> Result:
         return StepOutput(_outputs(reading.record(fields, "outputs", ("outputs",))["outputs"]))
     if "hashes" in fields:
         return Hashes(_hash_list(reading.record(fields, "hashes", ("hashes",))["hashes"]))
+    if "num_tokens" in fields:
+        return Tokens(
+            reading.integer(reading.record(fields, "tokens", ("num_tokens",))["num_tokens"], "num_tokens")
+        )
     fields = reading.record(fields, "a result", ("refused", "message"))
     return Refusal(reading.text(fields["refused"], "refused"), reading.text(fields["message"], "message"))
 
@@ -205,18 +254,20 @@ def entry_from_json(data: Json) -> Exchange | Note:
 
 def _view_to_json(view: RequestView) -> dict[str, Json]:
     fields = view._asdict()
-    fields["block_hashes"] = [block_hash.hex() for block_hash in view.block_hashes]
+    fields["block_hashes"] = _hexes(view.block_hashes)
     return fields
 
 
 def _view(data: Json) -> RequestView:
-    fields = reading.record(data, "a request", RequestView._fields)
+    *written, computed = RequestView._fields
+    fields = reading.record(data, "a request", written, (computed,))
     counts = ("num_tokens", "num_prompt_tokens", "num_output_tokens", "prompt_start")
     return RequestView(
         reading.text(fields["request_id"], "request_id"),
         *(reading.integer(fields[name], name, 0) for name in counts),
         block_hashes=_hash_list(fields["block_hashes"]),
         finished=reading.boolean(fields["finished"], "finished"),
+        num_computed_tokens=reading.integer(fields.get(computed, 0), computed, 0),
     )
 
 
@@ -244,8 +295,8 @@ def _part(data: Json) -> Part:
 
 
 def _metadata(data: Json) -> Metadata:
-    *written, replaced = Metadata._fields
-    fields = reading.record(data, "metadata", written, (replaced,))
+    *written, replaced, retained, released = Metadata._fields
+    fields = reading.record(data, "metadata", written, (replaced, retained, released))
     finished = reading.array(fields["finished_requests"], "finished_requests")
     return Metadata(
         reading.integer(fields["generation"], "generation"),
@@ -254,6 +305,8 @@ def _metadata(data: Json) -> Metadata:
         tuple(reading.text(name, "a finished request") for name in finished),
         _hashes(fields["finished_block_hashes"], "finished_block_hashes"),
         _hashes(fields.get(replaced, {}), replaced),
+        _hash_list(fields.get(retained, [])),
+        _hash_list(fields.get(released, [])),
     )
 
 
@@ -299,7 +352,11 @@ def _output(data: Json) -> RequestOutput:
 
 
 def _hashes_to_json(hashes: tuple[tuple[str, tuple[bytes, ...]], ...]) -> dict[str, Json]:
-    return {request_id: [block_hash.hex() for block_hash in items] for request_id, items in hashes}
+    return {request_id: _hexes(items) for request_id, items in hashes}
+
+
+def _hexes(hashes: tuple[bytes, ...]) -> list[str]:
+    return [block_hash.hex() for block_hash in hashes]
 
 
 def _hashes(data: Json, what: str) -> tuple[tuple[str, tuple[bytes, ...]], ...]:

@@ -46,6 +46,8 @@ class RequestView(NamedTuple):
     prompt_start: int
     block_hashes: tuple[BlockHash, ...]
     finished: bool = False
+    num_computed_tokens: int = 0
+    """Tokens whose KV is computed, those of steps in flight included; read from profile 0.33 on."""
 
 
 class Metadata(NamedTuple):
@@ -65,6 +67,10 @@ class Metadata(NamedTuple):
     finished_requests: tuple[RequestId, ...]
     finished_block_hashes: tuple[tuple[RequestId, tuple[BlockHash, ...]], ...] = ()
     replaced_block_hashes: tuple[tuple[RequestId, tuple[BlockHash, ...]], ...] = ()
+    retained_block_hashes: tuple[BlockHash, ...] = ()
+    """Hashes of the generation before this message that the scheduler starts to hold, one reference each."""
+    released_block_hashes: tuple[BlockHash, ...] = ()
+    """Those that it stops holding."""
 
 
 class RequestOutput(NamedTuple):
@@ -105,5 +111,11 @@ class Hashes(NamedTuple):
     hashes: tuple[BlockHash, ...]
 
 
-Result = Metadata | Rows | StepOutput | Hashes | Refusal | None
+class Tokens(NamedTuple):
+    """How many tokens a request may start from."""
+
+    num_tokens: int
+
+
+Result = Metadata | Rows | StepOutput | Hashes | Tokens | Refusal | None
 """What a connector call gives back, a refusal included."""

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from . import kernel, store
+from .profiles import LATEST, PROFILES, Profile
 from .store import Block, Key, StoreState
 from .values import BlockHash, Metadata, Outputs, Refusal, RequestId, RequestOutput, Row
 
@@ -67,7 +68,7 @@ class Part(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Sizes that the worker is built with."""
+    """What the worker is built with."""
 
     block_size: int
     """Tokens per hash block."""
@@ -75,6 +76,8 @@ class Limits(NamedTuple):
     """Objects that the store may hold."""
     fails_requests: bool = False
     """Where a request is inconsistent it fails, and the call is answered, instead of being refused."""
+    profile: Profile = PROFILES[LATEST]
+    """How the store makes room, and where rows are read from."""
 
 
 INITIAL = WorkerState()
@@ -89,20 +92,32 @@ def begin_step(limits: Limits, state: WorkerState, metadata: Metadata) -> tuple[
     refusal = _unacceptable(state, metadata)
     if refusal is not None:
         return state, refusal
-    requests, release = _namespace(state, metadata.generation)
+    retain, release = held_by_scheduler(state.generation, metadata)
+    requests, dropped = _namespace(state, metadata.generation)
+    release += dropped
     for request_id, emit_start in metadata.requests:
         requests.setdefault(request_id, WorkerRequest(emit_start))
-    retain = take_keys(metadata.generation, requests, metadata, release)
+    retain += take_keys(metadata.generation, requests, metadata, release)
     for request_id in metadata.finished_requests:
         requests[request_id] = requests[request_id]._replace(finished=True)
     objects = publish(metadata.generation, requests, tuple(requests))
     ended = [name for name in metadata.finished_requests if not requests[name].num_in_flight]
     release += [key for name in ended for key in keys_backwards(metadata.generation, requests[name])]
-    written = store.put(state.store, limits.capacity, objects, tuple(retain), tuple(release))
+    written = put(limits, state.store, objects, tuple(retain), tuple(release))
     if isinstance(written, Refusal):
         return state, written
     kept = {name: request for name, request in requests.items() if name not in ended}
     return WorkerState(metadata.generation, in_order(kept), state.in_flight, written), None
+
+
+def held_by_scheduler(generation: int, metadata: Metadata) -> tuple[list[Key], list[Key]]:
+    """The keys that the scheduler retains and releases with a message (WORK-RETAIN-1).
+
+    Args:
+        generation: the worker's before the message; the message's own hashes may be of a later one.
+    """
+    retain = [(generation, block_hash) for block_hash in metadata.retained_block_hashes]
+    return retain, [(generation, block_hash) for block_hash in metadata.released_block_hashes]
 
 
 def take_keys(generation: int, requests: Requests, metadata: Metadata, release: list[Key]) -> list[Key]:
@@ -179,7 +194,7 @@ def process_output(
             return state, captured
         requests[part.request_id] = captured
     objects = publish(state.generation, requests, [part.request_id for part in parts])
-    held = store.put(state.store, limits.capacity, objects)
+    held = put(limits, state.store, objects)
     if isinstance(held, Refusal):
         return state, held
     outputs: list[tuple[RequestId, RequestOutput]] = []
@@ -258,6 +273,25 @@ def _unattachable(limits: Limits, request: WorkerRequest, part: Part, cursor: in
     return None
 
 
+def put(
+    limits: Limits,
+    held: StoreState,
+    objects: tuple[tuple[Key, Block], ...],
+    retain: tuple[Key, ...] = (),
+    release: tuple[Key, ...] = (),
+) -> StoreState | Refusal:
+    """One operation of the worker's store (WORK-RETAIN-2).
+
+    A store that grows takes the last of several objects under one key; the worker gives it the first.
+    """
+    if limits.profile.store_grows:
+        first: dict[Key, Block] = {}
+        for key, rows in objects:
+            first.setdefault(key, rows)
+        objects = tuple(first.items())
+    return store.put(held, limits.capacity, objects, retain, release, limits.profile.store_grows)
+
+
 def publish(generation: int, requests: Requests, order: Iterable[RequestId]) -> tuple[tuple[Key, Block], ...]:
     """Take full blocks whose key has arrived out of the requests, as objects to write (WORK-PUBLISH-1).
 
@@ -278,7 +312,11 @@ def publish(generation: int, requests: Requests, order: Iterable[RequestId]) -> 
 def emitted(
     limits: Limits, generation: int, held: StoreState, request: WorkerRequest, part: Part
 ) -> tuple[StoreState, tuple[Row, ...] | Refusal]:
-    """The rows from the emit to the capture cursor, from the step or from store and tail (WORK-EMIT-2, WORK-EMIT-3)."""
+    """The rows from the emit to the capture cursor (WORK-EMIT-2, WORK-EMIT-3).
+
+    They come from the step, or from stored blocks, full blocks that wait for their key (from profile 0.33 on), and the
+    tail, in this order of positions.
+    """
     start, end = request.emit_cursor, request.capture_cursor
     accepted = part.rows[: len(part.rows) - part.num_rejected]
     if start >= end - len(accepted):
@@ -289,12 +327,14 @@ def emitted(
     held, stored = store.read(held, keys)
     if isinstance(stored, Refusal):
         return held, stored
-    first, tail_start = max(start, stored_end), end - len(request.tail)
-    if first < tail_start:
-        return held, Refusal(
-            "WORK-EMIT-3", f"{part.request_id}: rows [{first}, {tail_start}) have no key yet"
-        )
-    return held, stored[start % size :] + request.tail[first - tail_start :]
+    rest, first = request.tail, end - len(request.tail)
+    if limits.profile.reads_unkeyed:
+        rest = tuple(row for _, rows in request.pending for row in rows) + rest
+        first = end - len(rest)
+    begin = max(start, stored_end)
+    if begin < first:
+        return held, Refusal("WORK-EMIT-3", f"{part.request_id}: rows [{begin}, {first}) have no key yet")
+    return held, stored[start % size :] + rest[begin - first :]
 
 
 def landed(
@@ -311,7 +351,7 @@ def landed(
         if request.finished and not request.num_in_flight:
             release += tuple(keys_backwards(state.generation, request))
             del requests[request_id]
-    released = store.put(held, limits.capacity, (), (), release)
+    released = put(limits, held, (), (), release)
     assert isinstance(released, StoreState)  # releasing own references needs no room
     return WorkerState(state.generation, in_order(requests), state.in_flight[1:], released)
 

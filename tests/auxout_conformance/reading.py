@@ -15,6 +15,9 @@ from auxout_spec.values import Metadata
 from .elsewhere import Elsewhere
 from .observation import Odd
 
+HELD = ("retained_block_hashes", "released_block_hashes")
+"""Fields of metadata that come with profile 0.33."""
+
 
 def read_metadata(returned: Any) -> Metadata | Odd:
     """A metadata object in the spec's values, or what is wrong with its shape.
@@ -27,6 +30,7 @@ def read_metadata(returned: Any) -> Metadata | Odd:
         packed = dict(returned.block_hashes.items())
         packed_apart = dict(getattr(returned, "finished_block_hashes", {}).items())
         packed_again = dict(getattr(returned, "replaced_block_hashes", {}).items())
+        held = [tuple(getattr(returned, name, None) or ()) for name in HELD]
     except (AttributeError, TypeError, ValueError) as error:
         return Odd(f"the metadata has not the fields of AuxOutputConnectorMetadata: {error}")
     ints = [generation, *requests.values()]
@@ -39,10 +43,11 @@ def read_metadata(returned: Any) -> Metadata | Odd:
     ):
         return Odd("requests are named by something that is not text")
     hashes, apart, again = map(_read_hashes, (packed, packed_apart, packed_again))
-    if not all(isinstance(item, bytes) for _, items in (*hashes, *apart, *again) for item in items):
+    listed = [*(items for _, items in (*hashes, *apart, *again)), *held]
+    if not all(isinstance(item, bytes) for items in listed for item in items):
         return Odd("block hashes iterate to something that is not bytes")
     starts = tuple((request_id, int(start)) for request_id, start in requests.items())
-    return Metadata(int(generation), starts, hashes, finished, apart, again)
+    return Metadata(int(generation), starts, hashes, finished, apart, again, *held)
 
 
 def _read_hashes(entries: dict[str, Any]) -> tuple[tuple[str, tuple[bytes, ...]], ...]:

@@ -21,8 +21,11 @@ from auxout_spec.calls import (
     BuildConnectorMeta,
     Call,
     Close,
+    HitCall,
+    MaxCacheHit,
     PrepareOutput,
     RequestFinished,
+    RequestLoading,
     SchedulerCall,
     TakeOutput,
     Unpack,
@@ -30,9 +33,11 @@ from auxout_spec.calls import (
 )
 from auxout_spec.calls import Reset as ResetCall
 from auxout_spec.representation import PLAIN, Image, Representation
-from auxout_spec.values import Hashes, Metadata, Outputs, Rows, StepOutput
+from auxout_spec.retention import KvCache
+from auxout_spec.values import BlockHash, Hashes, Metadata, Outputs, Rows, StepOutput, Tokens
 
 from .elsewhere import Elsewhere
+from .kv_cache import KvCacheManager
 from .objects import Requests, RowCodec, StepMetadata, StepOutputs
 from .observation import Observation, Odd, Raised
 from .reading import read_metadata, reopened
@@ -52,6 +57,7 @@ class Session:
         sizes: what the worker is built for; None: it takes no part.
         representation: what the calls look like to the connectors.
         elsewhere: where pickles are opened; None: here.
+        cache: the KV cache that the scheduler connector is built with; None before profile 0.33.
     """
 
     def __init__(
@@ -61,7 +67,9 @@ class Session:
         sizes: Sizes | None = None,
         representation: Representation = PLAIN,
         elsewhere: Elsewhere | None = None,
+        cache: KvCache | None = None,
     ) -> None:
+        self._manager = cache and KvCacheManager(cache)
         self._adapter, self._profile, self._sizes = adapter, profile, sizes
         self._representation, self._elsewhere = representation, elsewhere
         self._start()
@@ -69,7 +77,8 @@ class Session:
     def _start(self) -> None:
         """Fresh connectors, brought to the generation in which the play begins."""
         adapter, profile, made = self._adapter, self._profile, self._representation
-        self._connector: Any = adapter.scheduler(profile) if adapter.scheduler else None
+        given = () if self._manager is None else (self._manager,)
+        self._connector: Any = adapter.scheduler(profile, *given) if adapter.scheduler else None
         self._image = Image(made)
         self._requests = Requests(self._image, made)
         self._rows = RowCodec(made)
@@ -168,6 +177,8 @@ class Session:
             outcome = caught(lambda: self._finish(call))
         elif isinstance(call, ResetCall):
             outcome = caught(lambda: _nothing(self._connector.reset(), "reset"))
+        elif isinstance(call, HitCall):
+            outcome = caught(lambda: self._hit(call))
         else:
             outcome = caught(lambda: self._unpack(call))
         if not notes and self._requests.changed():
@@ -237,7 +248,26 @@ class Session:
 
     def _finish(self, call: RequestFinished) -> Odd | None:
         request = self._requests.get(call.request)
+        self._see(call.resident)
         return _nothing(self._connector.request_finished(request), "request_finished")
+
+    def _see(self, resident: tuple[BlockHash, ...]) -> None:
+        """Let the KV cache hold some blocks."""
+        if self._manager is not None:
+            self._manager.block_pool.resident = frozenset(map(self._image.block_hash, resident))
+
+    def _hit(self, call: HitCall) -> Tokens | Odd | None:
+        request, connector = self._requests.get(call.request), self._connector
+        if isinstance(call, RequestLoading):
+            return _nothing(connector.request_loading(request, call.num_tokens), "request_loading")
+        self._see(call.resident)
+        if isinstance(call, MaxCacheHit):
+            found = connector.max_cache_hit(request)
+        else:
+            found = connector.cap_external_hit(request, call.num_local, call.num_external)
+        if isinstance(found, bool) or not isinstance(found, int | np.integer):
+            return Odd(f"tokens of a hit are {type(found).__name__}, not a whole number")
+        return Tokens(int(found))
 
     def _unpack(self, call: Unpack) -> Hashes | Odd:
         assert self._adapter.packed_block_hashes is not None  # it comes with the scheduler connector

@@ -13,6 +13,8 @@ from auxout.errors import ProtocolViolation as FastViolation
 from auxout.store import ArenaStore
 from auxout_reference.errors import ProtocolViolation
 from auxout_reference.store import BlockStore
+from auxout_spec import store as spec
+from auxout_spec.values import Refusal, Row
 
 MAX_OBJECTS = 4
 KEYS = st.lists(st.sampled_from([bytes([n]) for n in range(8)]), max_size=5)
@@ -61,3 +63,25 @@ def test_random_batches(calls: list[tuple[tuple[list[bytes], ...], list[bytes]]]
         assert arena.num_objects == len(reference.objects)
         assert arena.num_references == sum(reference.references.values())
         assert arena.num_free + arena.num_objects == len(arena.blocks)
+
+
+@given(st.lists(BATCHES, max_size=30))
+def test_random_batches_of_a_store_that_grows(batches: list[tuple[list[bytes], ...]]) -> None:
+    """The spec's store and the reference's; objects are numbered, and a key may be written twice in a batch."""
+    state, reference, number = spec.EMPTY, BlockStore(MAX_OBJECTS, grows=True), 0
+    for keys, retain, release in batches:
+        objects = []
+        for key in keys:
+            number += 1
+            objects.append(((0, key), number))
+        moved = [tuple((0, key) for key in part) for part in (retain, release)]
+        blocks = [(key, np.full((1, 1, 1), each, np.uint16)) for key, each in objects]
+        written = tuple((key, (Row("A", each, 0, 0),)) for key, each in objects)
+        after = spec.put(state, MAX_OBJECTS, written, *moved, grows=True)
+        refused = clause(reference.put, blocks, *moved)
+        assert refused == (after.clause if isinstance(after, Refusal) else None)
+        state = state if isinstance(after, Refusal) else after
+        held = [(key, rows[0].position) for key, rows in state.objects]
+        assert held == [(key, int(rows[0, 0, 0])) for key, rows in reference.objects.items()]
+        assert dict(state.references) == reference.references
+        assert max(state.grown, MAX_OBJECTS) == reference.max_objects

@@ -8,6 +8,7 @@ the next calls return would show it.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from auxout.core import WorkerCore as FastCore
 from auxout.store import ArenaStore, BackgroundStore
 from auxout_reference.worker import WorkerCore as ReferenceCore
 from auxout_spec import worker as spec
+from auxout_spec.profiles import LATEST, SPECIFIED
 from auxout_spec.values import Metadata, Outputs, Refusal, Row
 
 NAMES = "ABCD"
@@ -90,6 +92,24 @@ class Engine:
             tuple(finished),
         )
 
+    def held(self, metadata: Metadata) -> Metadata:
+        """The same, with what the scheduler starts and stops holding (profile 0.33); seldom more than it holds."""
+        references = dict(self.state.store.references)
+        of_requests = Counter(
+            (self.state.generation, key) for request in self.known().values() for key in request.keys
+        )
+        stored = [block_hash for (generation, block_hash), _ in self.state.store.objects if not generation]
+        retained = self.random.sample(stored, min(len(stored), self.random.randint(0, 2)))
+        free = [
+            key[1]
+            for key, count in references.items()
+            if key[0] == self.state.generation and count > of_requests[key]
+        ]
+        released = self.random.sample(free, self.random.randint(0, len(free)))
+        if self.chance(0.05):
+            released.append(b"none")
+        return metadata._replace(retained_block_hashes=tuple(retained), released_block_hashes=tuple(released))
+
     def emit_start(self, name: str, request: spec.WorkerRequest | None) -> int:
         if request is None:
             self.texts[name] = self.random.choice("xy")
@@ -123,8 +143,9 @@ class Engine:
 class Pair:
     """The spec's state and the workers under test, called alike."""
 
-    def __init__(self, seed: int, *workers: Any, roomy: bool = False) -> None:
+    def __init__(self, seed: int, *workers: Any, roomy: bool = False, profile: str = LATEST) -> None:
         self.engine = Engine(seed)
+        self.engine.limits = self.engine.limits._replace(profile=SPECIFIED[profile])
         if roomy:
             self.engine.limits = self.engine.limits._replace(capacity=1000)
         self.workers = [
@@ -134,6 +155,7 @@ class Pair:
                 dtype="uint8",
                 max_objects=self.engine.limits.capacity,
                 max_in_flight=MAX_IN_FLIGHT,
+                profile=profile,
             )
             for worker in workers
         ]
@@ -143,6 +165,8 @@ class Pair:
 
     def begin(self) -> None:
         metadata = self.engine.metadata()
+        if self.engine.limits.profile.reads_kv_cache:
+            metadata = self.engine.held(metadata)
         self.engine.state, refusal = spec.begin_step(self.engine.limits, self.engine.state, metadata)
         self.call("begin_step", refusal, [(as_metadata(metadata),) for _ in self.workers])
         if refusal is not None:
@@ -216,12 +240,15 @@ def as_metadata(metadata: Metadata) -> Any:
     return auxout_reference.AuxOutputConnectorMetadata(
         metadata.generation,
         dict(metadata.requests),
-        {
-            name: auxout_reference.PackedBlockHashes(b"".join(hashes), len(hashes[0]))
-            for name, hashes in metadata.block_hashes
-        },
+        {name: packed(hashes) for name, hashes in metadata.block_hashes},
         metadata.finished_requests,
+        packed(metadata.retained_block_hashes),
+        packed(metadata.released_block_hashes),
     )
+
+
+def packed(hashes: tuple[bytes, ...]) -> Any:
+    return auxout_reference.PackedBlockHashes(b"".join(hashes), len(hashes[0])) if hashes else None
 
 
 def wanted(outputs: Outputs | Refusal) -> dict[str, tuple[int, bytes]]:
@@ -235,13 +262,13 @@ def read(outputs: Any) -> dict[str, tuple[int, bytes]]:
     return {name: (output.token_start, output.rows.tobytes()) for name, output in outputs.items()}
 
 
-def play(seed: int, *workers: Any, roomy: bool = False) -> set[str]:
+def play(seed: int, *workers: Any, roomy: bool = False, profile: str = LATEST) -> set[str]:
     """Random calls, with the clauses that were refused.
 
     Args:
         roomy: the store has room for all, and what is held is compared at the end only.
     """
-    pair = Pair(seed, *workers, roomy=roomy)
+    pair = Pair(seed, *workers, roomy=roomy, profile=profile)
     for _ in range(NUM_CALLS):
         pair.engine.random.choice((pair.begin, pair.process))()
         if not roomy:
@@ -408,6 +435,13 @@ def test_random_calls() -> None:
         },
         "clauses that were broken",
     )
+
+
+def test_random_calls_of_profile_0_33() -> None:
+    """The reference alone; nothing is refused for lack of room."""
+    seen = set[str]().union(*(play(seed, ReferenceCore, profile="0.33") for seed in SEEDS))
+    assert {"STORE-PUT-4", "STORE-READ-1", "WORK-BEGIN-3"} <= seen
+    assert "STORE-PUT-3" not in seen
 
 
 class LateStore(BackgroundStore):

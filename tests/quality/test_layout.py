@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.engine.guards import GUARDS
 
 ROOT = Path(__file__).parents[2]

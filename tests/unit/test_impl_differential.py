@@ -263,7 +263,8 @@ class Differential(RuleBasedStateMachine):
             for again in [scheduler.is_replaced(view, sent, view.request_id in ids)]
             if isinstance(found := scheduler.unsent_hashes(view, sent, again), Refusal)
         }
-        self.state, expected = scheduler.build_connector_meta(self.profile, self.state, tuple(ids), views)
+        scheduled = tuple((name, 1) for name in ids)
+        self.state, expected = scheduler.build_connector_meta(self.profile, self.state, scheduled, views)
         for connector in self.connectors:
             step = SimpleNamespace(num_scheduled_tokens=dict.fromkeys(ids, 1))
             if isinstance(expected, Refusal):

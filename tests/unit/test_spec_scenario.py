@@ -20,6 +20,7 @@ from auxout_spec.values import (
     RequestView,
     Row,
     Rows,
+    Tokens,
 )
 
 EVENTS: tuple[tuple[engine.Event, dict[str, Any]], ...] = (
@@ -192,10 +193,10 @@ def test_config() -> None:
     assert (config.profile.name, config.block_size, config.depth) == ("0.32", 4, 3)
 
 
-VIEW = RequestView("A", 5, 4, 1, 2, (b"\x01\x02", b"\xff\x00"), True)
+VIEW = RequestView("A", 5, 4, 1, 2, (b"\x01\x02", b"\xff\x00"), True, 3)
 VIEW_JSON = {
     "request_id": "A", "num_tokens": 5, "num_prompt_tokens": 4, "num_output_tokens": 1, "prompt_start": 2,
-    "block_hashes": ["0102", "ff00"], "finished": True,
+    "block_hashes": ["0102", "ff00"], "finished": True, "num_computed_tokens": 3,
 }  # fmt: skip
 CALLS: tuple[tuple[calls.Call, dict[str, Any]], ...] = (
     (
@@ -214,6 +215,28 @@ CALLS: tuple[tuple[calls.Call, dict[str, Any]], ...] = (
     (
         calls.RequestFinished(VIEW, True),
         {"call": "request_finished", "request": VIEW_JSON, "preempted": True},
+    ),
+    (
+        calls.RequestFinished(VIEW, False, (b"\x01",)),
+        {"call": "request_finished", "request": VIEW_JSON, "preempted": False, "resident": ["01"]},
+    ),
+    (
+        calls.MaxCacheHit(VIEW, (b"\x01",)),
+        {"call": "max_cache_hit", "request": VIEW_JSON, "resident": ["01"]},
+    ),
+    (
+        calls.CapExternalHit(VIEW, 4, 8, ()),
+        {
+            "call": "cap_external_hit",
+            "request": VIEW_JSON,
+            "num_local": 4,
+            "num_external": 8,
+            "resident": [],
+        },
+    ),
+    (
+        calls.RequestLoading(VIEW, 4),
+        {"call": "request_loading", "request": VIEW_JSON, "num_tokens": 4},
     ),
     (calls.Reset(), {"call": "reset"}),
     (calls.Unpack(b"\x01", -1), {"call": "unpack", "data": "01", "item_size": -1}),
@@ -238,6 +261,20 @@ RESULTS: tuple[tuple[Any, Any], ...] = (
             "replaced_block_hashes": {"C": ["04"]},
         },
     ),
+    (
+        Metadata(0, (), (), (), retained_block_hashes=(b"\x01",), released_block_hashes=(b"\x02",)),
+        {
+            "generation": 0,
+            "requests": {},
+            "block_hashes": {},
+            "finished_requests": [],
+            "finished_block_hashes": {},
+            "replaced_block_hashes": {},
+            "retained_block_hashes": ["01"],
+            "released_block_hashes": ["02"],
+        },
+    ),
+    (Tokens(4), {"num_tokens": 4}),
     (Rows((Row("A", 3, 0, 7),)), {"rows": [["A", 3, 0, 7]]}),
     (Rows(()), {"rows": []}),
     (Hashes((b"\x01",)), {"hashes": ["01"]}),

@@ -37,7 +37,7 @@ def build(
     state: SchedulerState, scheduled: str, *views: RequestView, profile: Profile = P32
 ) -> tuple[SchedulerState, Result]:
     """One step; ``scheduled`` are one-letter ids in order."""
-    return scheduler.build_connector_meta(profile, state, tuple(scheduled), views)
+    return scheduler.build_connector_meta(profile, state, tuple((name, 1) for name in scheduled), views)
 
 
 def meta(

@@ -9,7 +9,7 @@ import pytest
 
 from auxout_spec import calls, worker
 from auxout_spec.deviations import Deviation
-from auxout_spec.profiles import PROFILES
+from auxout_spec.profiles import PROFILES, SPECIFIED
 from auxout_spec.store import StoreState
 from auxout_spec.values import Metadata, Outputs, Refusal, Row, StepOutput
 from auxout_spec.worker import INITIAL, Limits, Part, WorkerRequest, WorkerState
@@ -359,3 +359,67 @@ def test_all_rows_of_a_step_may_be_rejected() -> None:
     state, outputs = land(launch(INITIAL, meta({"A": 0})), Part("A", 0, rows("A0"), 0, 1))
     assert outputs == ()
     assert (request(state).capture_cursor, request(state).scheduled_cursor) == (0, 1)
+
+
+# Profile 0.33: the scheduler holds blocks too, and blocks may wait for their key when they are returned.
+
+NEXT = LIMITS._replace(profile=SPECIFIED["0.33"])
+
+
+def held(state: WorkerState) -> dict[tuple[int, bytes], int]:
+    return dict(state.store.references)
+
+
+def kept(metadata: Metadata, retained: tuple[bytes, ...] = (), released: tuple[bytes, ...] = ()) -> Metadata:
+    return metadata._replace(retained_block_hashes=retained, released_block_hashes=released)
+
+
+def test_what_the_scheduler_holds_is_of_the_generation_before_the_message() -> None:
+    """WORK-RETAIN-1."""
+    state = begin(INITIAL, kept(meta(), H[:2]), NEXT)
+    assert held(state) == {(0, H[0]): 1, (0, H[1]): 1}
+    state = begin(state, kept(meta({"A": 0}, {"A": H[:1]}, generation=1), H[2:3], H[:2]), NEXT)
+    assert held(state) == {(0, H[2]): 1, (1, H[0]): 1}
+
+
+def test_a_block_passes_from_a_request_to_the_scheduler_without_a_gap() -> None:
+    """WORK-RETAIN-2: in a store of one object it would be gone in between."""
+    small = NEXT._replace(capacity=1)
+    state = launch(INITIAL, meta({"A": 0}, {"A": H[:1]}))
+    state, _ = land(state, Part("A", 0, rows("A0", "A1"), 1, 0), limits=small)
+    state = begin(state, kept(meta(finished=("A",)), H[:1]), small)
+    assert held(state) == {(0, H[0]): 1}
+    assert dict(state.store.objects) == {(0, H[0]): rows("A0", "A1")}
+    assert state.requests == ()
+
+
+def test_what_the_scheduler_does_not_hold_it_cannot_release() -> None:
+    """STORE-PUT-4, STORE-PUT-5."""
+    before = begin(INITIAL, kept(meta(), H[:1]), NEXT)
+    after, refusal = worker.begin_step(NEXT, before, kept(meta({"A": 0}), H[1:2], (H[0], H[0])))
+    assert refusal is not None
+    assert (after, refusal.clause) == (before, "STORE-PUT-4")
+
+
+@pytest.mark.parametrize(("limits", "clause"), [(LIMITS, "WORK-EMIT-3"), (NEXT, "")])
+def test_rows_are_returned_from_blocks_that_wait_for_their_key(limits: Limits, clause: str) -> None:
+    """The first block was hit, the second is full and has no key yet, and the third has one row."""
+    state = prefilled(("A0", "A1"), H[:1])
+    state = launch(state, meta({"B": 0}, {"B": H[:1]}))
+    state, _ = land(state, Part("B", 2, rows("B2", "B3"), 0, 0))
+    state = launch(state, meta({"B": 0}))
+    after, outputs = worker.process_output(limits, state, (Part("B", 4, rows("B4"), 1, 0),))
+    if clause:
+        assert isinstance(outputs, Refusal)
+        assert (after, outputs.clause) == (state, clause)
+    else:
+        assert not isinstance(outputs, Refusal)
+        assert returned(outputs) == {"B": (0, rows("A0", "A1", "B2", "B3", "B4"))}
+        assert request(after, "B").pending == ((1, rows("B2", "B3")),)
+
+
+def test_of_two_blocks_that_a_growing_store_would_take_the_last_of_the_worker_gives_the_first() -> None:
+    state = launch(INITIAL, meta({"A": 0, "B": 0}, {"A": H[:1], "B": H[:1]}))
+    parts = (Part("A", 0, rows("A0", "A1"), 1, 0), Part("B", 0, rows("B0", "B1"), 1, 0))
+    state, _ = land(state, *parts, limits=NEXT)
+    assert dict(state.store.objects) == {(0, H[0]): rows("A0", "A1")}

@@ -381,7 +381,7 @@ def forget_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def copied(folder: Path) -> Path:
     folder.mkdir()
-    for name in ("connector.py", "engine.py", "errors.py", "profiles.py"):
+    for name in ("connector.py", "engine.py", "errors.py", "profiles.py", "retention.py"):
         (folder / name).write_text((SOURCE / name).read_text())
     return folder
 

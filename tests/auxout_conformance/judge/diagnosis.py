@@ -15,9 +15,12 @@ from auxout_spec.calls import (
     Call,
     Close,
     Halves,
+    HitCall,
+    MaxCacheHit,
     PrepareOutput,
     ProcessOutput,
     RequestFinished,
+    RequestLoading,
     Reset,
     SchedulerCall,
     TakeOutput,
@@ -25,7 +28,7 @@ from auxout_spec.calls import (
 )
 from auxout_spec.profiles import Profile
 from auxout_spec.scheduler import SchedulerState
-from auxout_spec.values import BlockHash, Hashes, Metadata, Refusal, RequestView, Result, Rows
+from auxout_spec.values import BlockHash, Hashes, Metadata, Refusal, RequestView, Result, Rows, Tokens
 
 from ..observation import Odd, Raised
 from . import failing, worker_diagnosis
@@ -81,6 +84,8 @@ def _of_an_allowed_call(
         return ledger.refused or _finish(ledger, before, call)
     if isinstance(call, Reset):
         return "SCHED-RESET-1"
+    if isinstance(call, HitCall):
+        return _hit(call, right, actual)
     return _unpacked(call, actual)
 
 
@@ -99,6 +104,7 @@ def _metadata(
         or _finished(ledger, before, call, right, actual)
         or _replaced(right, actual)
         or _hashes(ledger, before, call, right, actual)
+        or _kept(ledger, before, right, actual)
     )
 
 
@@ -173,13 +179,42 @@ def _replaced(right: Metadata, actual: Metadata) -> str:
 def _hashes(
     ledger: Ledger, before: SchedulerState, call: BuildConnectorMeta, right: Metadata, actual: Metadata
 ) -> str:
-    """What is wrong with the hashes; something is."""
+    """What is wrong with the hashes of requests; empty if nothing is."""
     wanted, found = dict(right.block_hashes), dict(actual.block_hashes)
     for request_id in [*wanted, *found]:
         expected, got = wanted.get(request_id), found.get(request_id)
         if expected != got:
             return _entry(ledger, before, call, request_id, expected or (), got)
-    return "SCHED-RESTART-3"
+    return "" if right.finished_block_hashes == actual.finished_block_hashes else "SCHED-RESTART-3"
+
+
+def _kept(ledger: Ledger, before: SchedulerState, right: Metadata, actual: Metadata) -> str:
+    """What is wrong with the rows that the scheduler keeps; something is."""
+    still = {block_hash for block in before.kept.blocks for block_hash in block}
+    due, found = Counter(right.retained_block_hashes), Counter(actual.retained_block_hashes)
+    if due - found:
+        return "SCHED-RETAIN-1"
+    if more := found - due:
+        return "SCHED-RETAIN-2" if still & more.keys() else "SCHED-RETAIN-4"
+    due, found = Counter(right.released_block_hashes), Counter(actual.released_block_hashes)
+    lacks, more = due - found, found - due
+    if lacks and ledger.resets_since_metadata:
+        return "SCHED-RELEASE-5"
+    if lacks:
+        return "SCHED-RELEASE-4" if more else "SCHED-RELEASE-3"
+    if more:
+        return "SCHED-RELEASE-2" if still & more.keys() else "SCHED-RELEASE-1"
+    return "WIRE-META-2"
+
+
+def _hit(call: HitCall, right: Result, actual: Result | Raised | Odd) -> str:
+    if isinstance(call, RequestLoading):
+        return "SCHED-LOAD-1"
+    more = isinstance(right, Tokens) and isinstance(actual, Tokens) and actual.num_tokens > right.num_tokens
+    if isinstance(call, MaxCacheHit):
+        return "HIT-CAP-2" if more else "HIT-CAP-1"
+    beyond = isinstance(actual, Tokens) and not 0 <= actual.num_tokens <= call.num_external
+    return "HIT-CAP-4" if beyond else "HIT-CAP-3"
 
 
 def _entry(

@@ -10,6 +10,9 @@ from auxout_spec.calls import (
     BeginStep,
     BuildConnectorMeta,
     Call,
+    CapExternalHit,
+    HitCall,
+    MaxCacheHit,
     PrepareOutput,
     ProcessOutput,
     RequestFinished,
@@ -28,6 +31,7 @@ from auxout_spec.values import (
     Row,
     Rows,
     StepOutput,
+    Tokens,
 )
 
 from ..observation import Odd, Raised, Usage
@@ -43,11 +47,22 @@ def describe_call(call: Call) -> str:
         return f"take_output({call.request.request_id})"
     if isinstance(call, RequestFinished):
         return f"request_finished({call.request.request_id})"
+    if isinstance(call, HitCall):
+        return _describe_hit_call(call)
     if isinstance(call, Reset):
         return "reset()"
     if isinstance(call, Unpack):
         return f"list(PackedBlockHashes({call.data.hex()!r}, {call.item_size}))"
     return _describe_worker_call(call)
+
+
+def _describe_hit_call(call: HitCall) -> str:
+    name = call.request.request_id
+    if isinstance(call, MaxCacheHit):
+        return f"max_cache_hit({name})"
+    if isinstance(call, CapExternalHit):
+        return f"cap_external_hit({name}, {call.num_local}, {call.num_external})"
+    return f"request_loading({name}, {call.num_tokens})"
 
 
 def _describe_worker_call(call: WorkerCall) -> str:
@@ -86,6 +101,8 @@ def describe_outcome(outcome: Result | Raised | Odd, views: Views) -> str:
         return "; ".join(parts) or "no output"
     if isinstance(outcome, Hashes):
         return "[" + ", ".join(block_hash.hex() for block_hash in outcome.hashes) + "]"
+    if isinstance(outcome, Tokens):
+        return f"{outcome.num_tokens} tokens"
     if isinstance(outcome, Refusal):
         return f"refused ({outcome.message})"
     if isinstance(outcome, Raised):
@@ -100,6 +117,11 @@ def _metadata(metadata: Metadata, views: Views) -> str:
     rare = ("finished_block_hashes", "replaced_block_hashes")
     parts += [
         f"{field} {_hash_entries(entries, views)}" for field in rare if (entries := getattr(metadata, field))
+    ]
+    parts += [
+        f"{field} [{', '.join(_named(block_hash, views) for block_hash in hashes)}]"
+        for field in ("retained_block_hashes", "released_block_hashes")
+        if (hashes := getattr(metadata, field))
     ]
     return ", ".join(parts)
 
@@ -117,6 +139,14 @@ def _hash_list(name: str, hashes: tuple[BlockHash, ...], views: Views) -> str:
     known = views[name].block_hashes if name in views else ()
     names = [str(known.index(h)) if h in known else h.hex()[:8] for h in hashes]
     return "[" + ", ".join(f"#{text}" for text in names) + "]"
+
+
+def _named(block_hash: BlockHash, views: Views) -> str:
+    """A hash of no request in particular: a request that has it, and its place there."""
+    for name, view in sorted(views.items()):
+        if block_hash in view.block_hashes:
+            return f"{name}#{view.block_hashes.index(block_hash)}"
+    return f"#{block_hash.hex()[:8]}"
 
 
 class RowRange(NamedTuple):

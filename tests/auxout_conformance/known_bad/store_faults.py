@@ -70,8 +70,8 @@ CAPTURE_FAULTS = (
         "The rows of an incomplete block are not returned with the stored ones.",
         Replace(
             "emitted",
-            "np.concatenate([*parts, request.tail[start - tail_start:]])",
-            "np.concatenate([*parts, request.tail[:0]])",
+            "np.concatenate([*parts, rest[start - rest_start:]])",
+            "np.concatenate([*parts, rest[:0]])",
         ),
     ),
     _capture(

@@ -115,21 +115,24 @@ def _worker_of(namespace: Any) -> MakeDriver | None:
     return core_maker(getattr(namespace, CORE)) if hasattr(namespace, CORE) else None
 
 
-def _with_profile(factory: Callable[..., Any], name: str) -> Callable[[str], Any]:
-    """Pass ``profile=`` to a factory that takes it; the empty profile asks for the factory's default, if it has one.
+def _with_profile(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Pass ``profile=`` and the KV cache manager to a factory that takes them.
 
-    A variant in which requests fail asks for ``errors="request"``.
+    The empty profile asks for the factory's default, if it has one. A variant in which requests fail asks for
+    ``errors="request"``.
     """
     parameters = _signature(factory)
     parameter = parameters.get("profile")
     usual = LATEST if parameter is not None and parameter.default is parameter.empty else ""
 
-    def build(profile: str) -> Any:
+    takes_manager = "kv_cache_manager" in parameters
+
+    def build(profile: str, manager: Any = None) -> Any:
         chosen = profile.removesuffix(PER_REQUEST) or usual
         more = errors_of(profile, factory, name)
         if parameter is not None and chosen:
             more = {**more, "profile": chosen}
-        return factory(**more)
+        return factory(manager, **more) if takes_manager and manager is not None else factory(**more)
 
     return build
 
