@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from auxout_spec.engine import Abort, Add, Impossible, Land, Launch, Reset
 from auxout_spec.profiles import PROFILES
 from auxout_spec.scenario import Scenario
 
+SOURCE = Path(__file__).parents[2] / "reference" / "auxout_reference"
 EXAMPLES, PAIR_EXAMPLES = 5, 2
 HEAD = (
     "import os\n"
@@ -197,6 +199,41 @@ def test_stop_first_stops_at_once() -> None:
     assert report.num_scenarios == 0
     assert "not judged" in statuses(report).values()
     assert report.verdict is Verdict.VIOLATION
+
+
+def test_stop_first_goes_on_after_what_is_expected() -> None:
+    plain = judge("known-bad:event-needs-hashes")
+    clauses = [violation.clause for violation in plain.violations]
+    expected = judge("known-bad:event-needs-hashes", stop_first=True, expected=frozenset(clauses))
+    assert [violation.clause for violation in expected.violations] == clauses
+    first = judge("known-bad:event-needs-hashes", stop_first=True, expected=frozenset(clauses[:1]))
+    assert [violation.clause for violation in first.violations] == clauses[:2]
+
+
+@pytest.mark.parametrize("target", ["impl-torch", "tree"])
+def test_what_is_offered_and_was_not_judged_makes_it_incomplete(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without torch a torch worker cannot be judged, which is no pass."""
+    from auxout_conformance import isolation
+
+    if target == "tree":
+        shutil.copytree(SOURCE, tmp_path / "tree")
+        target = str(tmp_path / "tree")
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "sitecustomize.py").write_text(
+        "import importlib.util\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name == 'torch' else find(name, *rest)\n"
+    )
+    path = isolation.python_path()
+    monkeypatch.setattr(isolation, "python_path", lambda: f"{tmp_path / 'without'}:{path}")
+    report = judge(target, profile="0.32")
+    assert (report.verdict, report.exit_code) == (Verdict.INCOMPLETE, 4)
+    assert report.reason.startswith(
+        "its worker is not judged: its worker needs torch, which is not installed: pip"
+    )
+    assert report.violations == ()
 
 
 @pytest.mark.usefixtures("only_random")

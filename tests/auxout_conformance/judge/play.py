@@ -117,10 +117,14 @@ class Play:
     @classmethod
     def start(cls, host: Player, config: EngineConfig) -> Play:
         """Fresh connectors and a fresh engine."""
-        limits = config.limits
+        started = cls(host, config, ledger=Ledger(block_size=config.block_size))
+        started._start_over()
+        return started
+
+    def _start_over(self) -> None:
+        config, limits = self.config, self.config.limits
         sizes = limits and Sizes(limits.block_size, limits.capacity, config.depth, *config.largest_step)
-        host.new(config.profile.name, sizes, config.representation)
-        return cls(host, config, ledger=Ledger(block_size=config.block_size))
+        self.host.new(config.profile.name, sizes, config.representation)
 
     @property
     def over(self) -> bool:
@@ -160,6 +164,9 @@ class Play:
             )
             if failure is not None:
                 return failure
+        elif isinstance(exchange.call, Close):
+            # The worker that is closed is not the target's, but the engine that starts has a new scheduler connector.
+            self._start_over()
         self.ledger.record(exchange.call, before, exchange.result)
         return None
 
