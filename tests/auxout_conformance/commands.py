@@ -94,7 +94,7 @@ def _verify(args: argparse.Namespace, words: Sequence[str]) -> int:
             if given is not None:
                 expect.check_same_profile(given, loaded.target.profile)
         with contextlib.closing(loaded), progress_display() as display:
-            verification = verifying.verify(patch, loaded, display.show)
+            verification = verifying.verify(patch, loaded, display.show, allow_unplayed=args.allow_unplayed)
     except TargetError as error:
         raise UserMistake(str(error)) from None
     judged = verifying.broken_report(verification)

@@ -246,8 +246,7 @@ class Judgement:
     @property
     def _stops(self) -> bool:
         """Whether a violation was found at which the judgement stops."""
-        tolerated = self._tolerated
-        return tolerated is not None and any(each.clause not in tolerated for each in self.violations)
+        return self._tolerated is not None and not {v.clause for v in self.violations} <= self._tolerated
 
     def _offered(self, offer: Offer) -> None:
         """Judge what the target has."""

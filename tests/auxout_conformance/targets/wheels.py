@@ -89,7 +89,10 @@ def _fetch_into(folder: Path, version: str, scratch: Path) -> None:
 
 def extract_wheel(wheel: Path, into: Path) -> Path:
     """The connector folder of a wheel file, unpacked into ``into``."""
-    _extract(wheel, into)
+    try:
+        _extract(wheel, into)
+    except OSError as error:
+        raise TargetError(f"cannot unpack {wheel}: {(error.strerror or str(error)).lower()}") from None
     return into
 
 
@@ -141,5 +144,3 @@ def _extract(wheel: Path, into: Path) -> None:
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError):
         # RuntimeError: it is encrypted, or packed in a way that this Python cannot read.
         raise TargetError(f"{wheel} is not a wheel (a zip file)") from None
-    except OSError as error:
-        raise TargetError(f"cannot unpack {wheel}: {(error.strerror or str(error)).lower()}") from None
