@@ -139,7 +139,7 @@ _CLAUSES = (
     Clause("WORK-CAPTURE-5", "MUST", "A request's part of a step has at least one row, and no more of them are rejected than it has.", f"{_WORKER}.process_output"),
     Clause("WORK-PUBLISH-1", "MUST", "A full block is published once its key is known, and waits until then; all of a step is published before anything is emitted.", f"{_WORKER}.process_output"),
     Clause("WORK-EMIT-1", "MUST", "A request that sampled is returned the rows from its emit cursor to the step's accepted end, each once.", f"{_WORKER}.process_output"),
-    Clause("WORK-EMIT-2", "MUST", "Rows that the step itself computed come from it, others from stored blocks and the tail.", f"{_WORKER}.process_output"),
+    Clause("WORK-EMIT-2", "MUST", "Where the step computed every row that is returned they come from it; otherwise all of them come from stored blocks and the tail, where the first row stored under a key stays.", f"{_WORKER}.process_output"),
     Clause("WORK-EMIT-3", "MUST", "Rows to be returned are in the step, in the store or in the tail.", f"{_WORKER}.process_output"),
     Clause("WORK-EMIT-4", "MUST", "Returned rows have the dtype and the row shape of the capture.", f"{_WORKER}.process_output"),
     Clause("WORK-EMIT-5", "MUST", "Returned rows do not change afterwards.", "the engine may still hold them when the next step is processed"),
