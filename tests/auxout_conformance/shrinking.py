@@ -96,7 +96,7 @@ class Shrinker:
         config = config_of(candidate, self._profile)
         repaired = candidate._replace(events=_repaired(config, candidate.events))
         smaller = rename or _size(repaired) < _size(best[0])
-        if not smaller or repaired in self._seen:
+        if not smaller or repaired in self._seen or self._is_over:
             return None
         self._seen.add(repaired)
         self.plays += 1

@@ -65,8 +65,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 @pytest.fixture
 def only_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No curated cases, so that what is found is found by chance."""
+    """No curated cases and no large plays, so that what is found is found by chance."""
     monkeypatch.setattr(runner, "cases_in", lambda profile: ())
+    monkeypatch.setattr(runner.large, "plays", lambda *_: iter(()))
     monkeypatch.setitem(runner.EXAMPLES, "smoke", 30)
 
 
@@ -131,11 +132,11 @@ def test_a_conforming_target(profile: str) -> None:
         each for number, each in enumerate(phases) if not number or phases[number - 1].phase != each.phase
     ]
     assert [(each.phase, each.done) for each in seen] == [
-        ("cases", 1), ("refusals under python -O", 1), ("random scenarios", 1),
+        ("cases", 1), ("refusals under python -O", 1), ("large plays", 1), ("random scenarios", 1),
         ("random scenarios with a worker", 1),
     ]  # fmt: skip
     assert seen[0].total == report.num_cases
-    assert seen[2].total == EXAMPLES
+    assert seen[3].total == EXAMPLES
 
 
 def test_there_must_be_such_a_target_and_profile() -> None:
@@ -323,7 +324,8 @@ def test_a_search_is_repeated_until_nothing_new_is_found(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(runner, "search", search)
     monkeypatch.setitem(runner.EXAMPLES, "smoke", 30)
-    monkeypatch.setattr(runner.Judgement, "_optimized", lambda self, host: None)
+    for phase in ("_optimized", "_large"):
+        monkeypatch.setattr(runner.Judgement, phase, lambda self, host: None)
     report = judge("known-bad:clamped-one-early")
     assert [len(ignored) for ignored in asked] == list(range(len(report.violations) + 1))
     # How many it finds depends on what Hypothesis draws, which depends on the modules that are loaded.

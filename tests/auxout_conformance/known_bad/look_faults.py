@@ -39,6 +39,11 @@ def _ids(name: str, key: str, story: str) -> KnownBad:
             f"{{request_id: _advanced({_NUM_ACTIVE}, hashes) for request_id, hashes in new_hashes.items()}}",
             f"{{{key}: (request_id, _advanced({known}, hashes)) for request_id, hashes in new_hashes.items()}}",
         ),
+        Replace(
+            BUILD,
+            "{request_id: _advanced(NOTHING_SENT, hashes) for request_id, hashes in replaced.items()}",
+            f"{{{key}: (request_id, _advanced(NOTHING_SENT, hashes)) for request_id, hashes in replaced.items()}}",
+        ),
         Replace(FINISH, "request_id not in self._active", f"{key} not in self._active"),
         Replace(FINISH, "sent = self._active[request_id]", f"sent = self._active[{key}][1]"),
         Replace(FINISH, "del self._active[request_id]", f"del self._active[{key}]"),
@@ -124,12 +129,12 @@ LOOK_FAULTS = (
         (
             Replace(
                 BUILD,
-                "metadata = self._metadata(emit_starts, new_hashes)",
+                "metadata = self._metadata(emit_starts, new_hashes, replaced)",
                 """
                 if len(requests) > 3:
                     for request_id in requests.keys() - new_hashes.keys():
                         new_hashes[request_id] = list(requests[request_id].block_hashes)
-                metadata = self._metadata(emit_starts, new_hashes)
+                metadata = self._metadata(emit_starts, new_hashes, replaced)
                 """,
             ),
         ),
@@ -180,9 +185,9 @@ LOOK_FAULTS = (
         "The worker keeps the generation in one byte.",
         (
             Replace(
-                f"{_CORE}.begin_step",
-                "self._enter(state, metadata.generation)",
-                "self._enter(state, metadata.generation % 256)",
+                f"{_CORE}._enter",
+                "generation = metadata.generation",
+                "generation = metadata.generation % 256",
             ),
         ),
         file=_FILE,

@@ -85,10 +85,10 @@ SIZE_FAULTS = (
             Append(INIT, "self._steps = 0"),
             Replace(
                 BUILD,
-                "metadata = self._metadata(emit_starts, new_hashes)",
+                "metadata = self._metadata(emit_starts, new_hashes, replaced)",
                 "self._steps += 1\n"
                 "if self._steps >= 200: emit_starts = dict.fromkeys(emit_starts, 0)\n"
-                "metadata = self._metadata(emit_starts, new_hashes)",
+                "metadata = self._metadata(emit_starts, new_hashes, replaced)",
             ),
         ),
     ),

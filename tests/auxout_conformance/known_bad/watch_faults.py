@@ -146,8 +146,8 @@ WATCH_FAULTS = (
         (
             Replace(
                 f"{_CORE}.prepare_output",
-                "PendingStep(tuple(request_ids), starts, parts, unknown)",
-                "PendingStep(request_ids, starts, parts, unknown)",
+                "PendingStep(tuple(request_ids), starts, parts, unknown, state.generation)",
+                "PendingStep(request_ids, starts, parts, unknown, state.generation)",
             ),
         ),
         file=_FILE,
