@@ -217,7 +217,7 @@ class Judgement:
         Args:
             random_only: leave out what does not depend on the seed.
         """
-        phases = (self._cases, self._known_findings, self._optimized, self._large, self._random)
+        phases = (self._cases, self._known_findings, self._optimized, self._random, self._large)
         if random_only:
             phases = (self._random,)
         else:

@@ -16,12 +16,21 @@ _IDS = (
     "SCHED-HASH-8",
     "SCHED-HASH-9",
     "SCHED-HASH-10",
+    "SCHED-HASH-12",
     "SCHED-TERM-1",
     "SCHED-TERM-2",
     "SCHED-TERM-3",
     "SCHED-META-1",
 )
-_HASHES = ("SCHED-HASH-1", "SCHED-HASH-3", "SCHED-TERM-5", "SCHED-HASH-10", "WIRE-META-1", "SCHED-ACCEPT-1")
+_HASHES = (
+    "SCHED-HASH-1",
+    "SCHED-HASH-3",
+    "SCHED-TERM-5",
+    "SCHED-HASH-10",
+    "SCHED-HASH-12",
+    "WIRE-META-1",
+    "SCHED-ACCEPT-1",
+)
 _ROWS = ("WORK-EMIT-4", "WORK-EMIT-1", "ROW-EXACT-1", "ROW-EXACT-2", "WORK-ACCEPT-1")
 _RETURNED = "AuxRequestOutput(request.emit_cursor, np.array(rows))"
 _NUM_ACTIVE = "self._active.get(request_id, NOTHING_SENT)"
@@ -198,7 +207,7 @@ LOOK_FAULTS = (
         "Of a block hash only the first eight bytes make the key.",
         (
             Replace(
-                f"{_CORE}._add_keys", "(state.generation, block_hash)", "(state.generation, block_hash[:8])"
+                f"{_CORE}._take_keys", "(state.generation, block_hash)", "(state.generation, block_hash[:8])"
             ),
         ),
         file=_FILE,

@@ -176,7 +176,7 @@ WATCH_FAULTS = (
         "The runner's counts of rejected drafts are set to zero once they are used.",
         (
             Replace(
-                f"{_CORE}.process_output", "self._state = state", "self._state = state\nnum_rejected[...] = 0"
+                f"{_CORE}.process_output", "self._land(state)", "self._land(state)\nnum_rejected[...] = 0"
             ),
         ),
         file=_FILE,
