@@ -226,16 +226,11 @@ def _checked(fields: dict[str, Any]) -> Scenario:
     _check_sizes(fields, len(events))
     read = tuple(event_from_json(event, f"event {number}") for number, event in enumerate(events, 1))
     _check_tokens(read, fields.get("block_size", 2))
-    scenario = Scenario(
-        read,
-        fields.get("block_size", 2),
-        fields.get("depth", 2),
-        profile,
-        fields.get("name", ""),
-        fields.get("clause", ""),
-        fields.get("store", 0),
-        _representation(fields.get("representation", {})),
-    )
+    plain = {
+        name: fields[name] for name in ("block_size", "depth", "name", "clause", "store") if name in fields
+    }
+    looks = _representation(fields.get("representation", {}))
+    scenario = Scenario(read, profile=profile, representation=looks, **plain)
     _require_enough_rows(scenario)
     return scenario
 
