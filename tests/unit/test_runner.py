@@ -305,6 +305,7 @@ def test_the_same_seed_judges_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_deep_draws_a_seed_and_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner.large, "plays", lambda *_: iter(()))
     monkeypatch.setitem(runner.EXAMPLES, "deep", 2)
     monkeypatch.setitem(runner.PAIR_EXAMPLES, "deep", 2)
     monkeypatch.setattr(runner.secrets, "randbelow", lambda limit: 41)
