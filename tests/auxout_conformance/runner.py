@@ -261,16 +261,15 @@ class Judgement:
 
     def _cases(self, host: Host) -> None:
         counted = self._counter("cases", len(self.cases))
-        broken: set[str] = set()
         for number, looks in self._looks():
             case = self.cases[number]
-            if not self._case(host, case, looks):
-                broken.add(case.name)
-                if self._stops:
-                    return
+            is_well = self._case(host, case, looks)
             if looks == case.scenario.representation:
                 counted()
-        self.held = {case.clause for case in self.cases if case.name not in broken}
+                if is_well:
+                    self.held.add(case.clause)
+            if not is_well and self._stops:
+                return
 
     def _looks(self) -> Iterator[tuple[int, Representation]]:
         """Each case as it is, then each with others, so that what needs none of these is told without them."""
