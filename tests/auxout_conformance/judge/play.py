@@ -48,10 +48,13 @@ LEAVING: dict[str, tuple[type[Event], ...]] = {
 MISSING_ROWS, MADE_ROOM = "WORK-EMIT-3", "STORE-PUT-3"
 ROOM_FOR_ALL = 1024
 """Blocks, more than a scenario has."""
-SHOWN_BY = {"buffers": "WORK-STEP-4", "writes": "WORK-EMIT-7"}
-"""Parts of a representation, and the clause that a wrong answer breaks which is right without them."""
-GENERATION, RESETS = "SCHED-META-4", "SCHED-RESET-1"
-"""A wrong generation, and the clause that it breaks where it is right without the resets before the play."""
+SHOWN_BY = {
+    "buffers": ("", "WORK-STEP-4"),
+    "writes": ("", "WORK-EMIT-7"),
+    "generation": ("SCHED-META-4", "SCHED-RESET-1"),
+}
+"""Parts of a representation, and the clause that is broken where an answer is right without them; if there is one
+before it, only answers that seem to break that are looked at."""
 USAGE = "usage() after "
 
 
@@ -294,15 +297,14 @@ def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure)
     stays, and an empty step only if all is well in a step with requests. Rows are missing because the wrong ones made
     room if all is well where nothing has to.
     """
-    for name, clause in SHOWN_BY.items():
+    if failure.clause not in CLAUSES:
+        return failure  # two answers differ, of which neither is worse
+    for name, (seems, clause) in SHOWN_BY.items():
         looks = scenario.representation._replace(**{name: getattr(PLAIN, name)})
         plainer = scenario._replace(events=scenario.events[: failure.event], representation=looks)
-        if looks != scenario.representation and _played(host, plainer, profile)[1] is None:
+        asked = looks != scenario.representation and seems in ("", failure.clause)
+        if asked and _played(host, plainer, profile)[1] is None:
             return replace(failure, clause=clause)
-    if failure.clause == GENERATION and scenario.representation.generation:
-        looks = scenario.representation._replace(generation=0)
-        plainer = scenario._replace(events=scenario.events[: failure.event], representation=looks)
-        return replace(failure, clause=RESETS) if _played(host, plainer, profile)[1] is None else failure
     if failure.clause == EMPTY_STEP:
         return _blamed_empty_step(host, scenario, profile, failure)
     events = scenario.events[: failure.event]
