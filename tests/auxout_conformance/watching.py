@@ -10,7 +10,7 @@ LATEST = 4
 OTHERS = 4
 """How many of the others are looked at, in turn."""
 MOST = 64
-"""Beyond so many entries in them, fewer things are looked at, but always one."""
+"""Entries that all things looked at after one call may have together; at least one thing is looked at."""
 
 
 class _Kept(NamedTuple):

@@ -40,6 +40,8 @@ def rejected(entry: KnownBad) -> Rejected | None:
     """The cheapest judgement that names a clause of the entry."""
     for suite, stop_first in ATTEMPTS:
         report = runner.judge(f"known-bad:{entry.name}", suite=suite, stop_first=stop_first)
+        if suite == "smoke" and report.verdict is Verdict.CONFORM:
+            continue
         assert report.verdict is Verdict.VIOLATION, f"{suite}: {report.verdict.value}"
         assert report.profile == entry.profile
         for violation in report.violations:

@@ -45,7 +45,7 @@ def check_bounds(name: str, num_files: int, num_bytes: int) -> None:
 
 
 def copy(folder: Path, into: Path) -> None:
-    """Copy a folder's Python files; whoever owns them and whatever they link to, the copies are plain files."""
+    """Copy a folder's Python files as plain files of ours, also where they are links or belong to another user."""
     try:
         for path in python_files(folder):
             target = into / path.relative_to(folder)
