@@ -87,7 +87,8 @@ class Shrinker:
 
     @property
     def _is_over(self) -> bool:
-        return self.plays >= MAX_PLAYS or time.monotonic() > self._until
+        """Whether only the play is left in which names are made tidy."""
+        return self.plays >= MAX_PLAYS - 1 or time.monotonic() > self._until
 
     def _try(
         self, candidate: Scenario, best: tuple[Scenario, Failure], rename: bool = False
