@@ -34,7 +34,7 @@ from ._wire import (
     PackedBlockHashes,
     Roster,
 )
-from .errors import ProtocolViolation, log_failure
+from .errors import ProtocolViolation, log_failure, misplaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -117,6 +117,9 @@ class AuxOutputSchedulerConnector:
         self._generation = 0
         # How many hashes of each active request the worker has, and the last of them, b"" if none.
         self._sent: dict[str, tuple[int, bytes]] = {}
+        # Tokens in the prompt of each active request when it started or was last scheduled without output; only where
+        # requests fail.
+        self._prompts: dict[str, int] = {}
         # Terminal events in order, each with its final hashes joined and the size of one, if any.
         self._ended: dict[str, tuple[bytes, int] | None] = {}
         # Only saves work: the active requests lined up, or None when that is to be done anew.
@@ -160,10 +163,16 @@ class AuxOutputSchedulerConnector:
             starts = EmitStarts(batch.roster, self._emit_starts(running, first.append))
             for request in first:
                 self._compare(request, replaced, progress)
+            if not self._strict:
+                first += [requests[name] for name in new[0] if not requests[name].num_output_tokens]
+                self._tell_turns(first, replaced)
         except ProtocolViolation as violation:
             sound = {**requests, str(violation.request_id): self._as_sent(violation, requests)}
             return self.build_connector_meta(scheduler_output, sound)
         # Nothing is refused from here on, so this is where the state may change.
+        if not self._strict:
+            self._prompts.update((name, requests[name].num_prompt_tokens) for name in starting)
+            self._prompts.update((request.request_id, request.num_prompt_tokens) for request in first)
         self._commit(lineup, batch, starting, progress)
         return self._deliver(starts, new, scheduled, replaced)
 
@@ -222,7 +231,7 @@ class AuxOutputSchedulerConnector:
         if token_start <= accepted_end < token_end:
             return owned(rows[: accepted_end - token_start])  # _kernel.num_accepted_rows
         if accepted_end > token_end or request.is_finished():
-            self._fail(_misplaced(request_id, token_start, token_end, accepted_end))
+            self._fail(misplaced(request_id, token_start, token_end, accepted_end))
         return None
 
     def request_finished(self, request: Request) -> None:
@@ -243,7 +252,10 @@ class AuxOutputSchedulerConnector:
         num_sent, last = sent
         block_hashes = request.block_hashes
         unsent = len(block_hashes) - num_sent
-        if not unsent:
+        if not unsent or (
+            self._prompts and not request.num_output_tokens and unsent > 0 and self._is_next_turn(request)
+        ):
+            # Of a next turn that the worker was not told of, it would take them for those of dropped tokens.
             final = None
         elif (
             unsent == 1
@@ -257,6 +269,7 @@ class AuxOutputSchedulerConnector:
             final = self._pack_final(request, num_sent, last)
         self._ended[request_id] = final
         del self._sent[request_id]
+        self._prompts.pop(request_id, None)
         self._lineup = None
 
     def _pack_final(self, request: Request, num_sent: int, last: bytes) -> tuple[bytes, int] | None:
@@ -305,6 +318,7 @@ class AuxOutputSchedulerConnector:
         """
         self._generation += 1
         self._sent = {}
+        self._prompts = {}
         self._ended = {}
         self._lineup = None
 
@@ -319,6 +333,18 @@ class AuxOutputSchedulerConnector:
             pack_replaced(replaced, request_id, block_hashes, num_sent)
             index = list(self._sent).index(request_id)
             progress.append((index, request_id, (num_sent, block_hashes[-1])))
+
+    def _tell_turns(self, requests: Iterable[Request], replaced: Replaced) -> None:
+        """Send the whole lists of sessions' next turns, which drop tokens (FAIL-TURN-1). O(requests)."""
+        for request in requests:
+            request_id, hashes = request.request_id, request.block_hashes
+            if request_id not in replaced and hashes and self._is_next_turn(request):
+                replaced[request_id] = pack_unsent(request_id, hashes, 0, b"")
+
+    def _is_next_turn(self, request: Request) -> bool:
+        """Whether an active request without output has another prompt than before."""
+        prompt = request.num_prompt_tokens
+        return self._prompts.get(request.request_id, prompt) != prompt and not isinstance(request, AsSent)
 
     def _line_up(self, scheduled: Mapping[str, int]) -> tuple[_Lineup, _Batch, Sequence[str]]:
         """The active and the starting requests, the batch, and those that start.
@@ -466,14 +492,6 @@ def _collect(
             packed = pack_unsent(name, block_hashes, num_sent, last)
         append(new, name, packed)
         progress.append((index, name, (len(block_hashes), block_hashes[-1])))
-
-
-def _misplaced(request_id: str, start: int, end: int, accepted_end: int) -> ProtocolViolation:
-    """The refusal of output whose rows do not reach the accepted tokens, or of which none is accepted."""
-    problem = f"output rows [{start}, {end}) and accepted end {accepted_end}: "
-    if accepted_end < start:
-        return ProtocolViolation("SCHED-TAKE-6", request_id, problem + "a finished request gets no row")
-    return ProtocolViolation("SCHED-TAKE-7", request_id, problem + "rows are missing")
 
 
 def _require(holds: bool, sentence: str) -> None:

@@ -21,10 +21,11 @@ import numpy as np
 
 from ._capture import places
 from ._intake import Intake, Writing, read
-from ._landing import Landing, PendingStep, Read, failed_outputs, land
+from ._landing import Landing, Read, land
 from ._options import errors_mode
 from ._profiles import LATEST, PROFILES
 from ._requests import RequestTable
+from ._steps import PendingStep, failed_outputs
 from .errors import ProtocolViolation, StoreError, log_failure
 from .store import ArenaStore
 
@@ -150,6 +151,8 @@ class WorkerCore:
         # Nothing is refused from here on.
         self._enter(max(metadata.generation, self._generation), table)
         intake.commit()
+        if intake.num_kept:
+            self._turn(intake.num_kept)
         if failing:
             self._fail({name: violation for name, violation in failing.items() if name not in leaving})
             intake.go_on(failing)
@@ -257,6 +260,7 @@ class WorkerCore:
             raise
         # Nothing is refused from here on.
         landing.commit()
+        self._store.give_back(landing.dropped)
         release = []
         if not self._strict:
             self._fail(failing)
@@ -396,6 +400,13 @@ class WorkerCore:
                 self._store.give_back(self._table.slots(seat))
             self._table = table
         self._generation = generation
+
+    def _turn(self, request_ids: Iterable[str]) -> None:
+        """Tokens at the end of requests were replaced: drop what is in flight of them (WORK-KEYS-2)."""
+        seats = {self._table.seats[request_id] for request_id in request_ids}
+        self._table.turned |= seats
+        for step in self._steps:
+            step.stale |= seats.intersection(step.seats.tolist())
 
     def _land_void(self, step: PendingStep) -> Mapping[str, AuxRequestOutput]:
         """Take a step out of flight whose requests a new generation has dropped: none gets rows of it."""

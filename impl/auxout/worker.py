@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ._landing import PendingStep
     from ._options import Errors
     from ._snapshots import Snapshots
+    from ._steps import PendingStep
     from ._wire import AuxOutputConnectorMetadata, AuxRequestOutput
 
 

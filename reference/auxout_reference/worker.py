@@ -26,9 +26,11 @@ from .profiles import LATEST, profile_named
 from .store import BlockStore, Key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from numpy.typing import DTypeLike, NDArray
+
+    Counts = Sequence[int] | NDArray[Any]
 
 _logger = logging.getLogger(__name__)
 _BOTH = "it runs and ends in one step"
@@ -173,8 +175,8 @@ class WorkerCore:
     def prepare_output(
         self,
         request_ids: Sequence[str],
-        token_starts: Sequence[int] | NDArray[Any],
-        query_start_loc: Sequence[int] | NDArray[Any],
+        token_starts: Counts,
+        query_start_loc: Counts,
         rows: NDArray[Any],
     ) -> PendingStep:
         """Take a snapshot of one step's rows, after its forward pass; the step is in flight from then on.
@@ -211,8 +213,8 @@ class WorkerCore:
     def process_output(
         self,
         pending: PendingStep,
-        num_sampled: Sequence[int] | NDArray[Any],
-        num_rejected: Sequence[int] | NDArray[Any],
+        num_sampled: Counts,
+        num_rejected: Counts,
     ) -> dict[str, AuxRequestOutput]:
         """Store the oldest step's rows, then return what its requests are due.
 
@@ -242,9 +244,11 @@ class WorkerCore:
             outputs = self._void(state, pending)
             self._state = state
             return outputs
-        accepted = self._capture(state, pending, num_rejected)
-        self._write(state, self._take_ready(state, pending.request_ids))
-        outputs = self._emit(state, pending, num_sampled, accepted)
+        stale = self._take_stale(state, pending)
+        accepted = self._capture(state, pending, num_rejected, stale)
+        landed = [request_id for request_id in pending.request_ids if request_id not in stale]
+        self._write(state, self._take_ready(state, landed))
+        outputs = self._emit(state, pending, num_sampled, accepted, stale)
         self._land(state)
         self._state = state
         return outputs
@@ -273,8 +277,8 @@ class WorkerCore:
     def _require_step(
         self,
         request_ids: Sequence[str],
-        token_starts: Sequence[int] | NDArray[Any],
-        query_start_loc: Sequence[int] | NDArray[Any],
+        token_starts: Counts,
+        query_start_loc: Counts,
         rows: NDArray[Any],
     ) -> None:
         """Refuse a batch whose parts do not fit together, and one step too many (WORK-STEP-1)."""
@@ -380,15 +384,28 @@ class WorkerCore:
         kept = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))) if anew else len(request.keys)
         state.release += request.keys[kept:][::-1]
         added = keys[kept:] if anew else keys
-        state.requests[request_id] = replace(request, keys=(*request.keys[:kept], *added))
+        request = replace(request, keys=(*request.keys[:kept], *added))
+        if anew:
+            request = replace(request, turned=True, num_stale=request.num_in_flight)
+        state.requests[request_id] = request
         return added
 
-    def _capture(self, state: _State, pending: PendingStep, rejected: Sequence[int] | NDArray[Any]) -> _Rows:
-        """Append the step's accepted rows to its requests; these rows by request."""
+    def _take_stale(self, state: _State, pending: PendingStep) -> set[str]:
+        """Those of the step's requests whose tokens were replaced since it was prepared (WORK-KEYS-2)."""
+        known = (each for each in pending.request_ids if each not in pending.unknown)
+        stale = {request_id for request_id in known if state.requests[request_id].num_stale}
+        for request_id in stale:
+            request = state.requests[request_id]
+            state.requests[request_id] = replace(request, num_stale=request.num_stale - 1)
+        return stale
+
+    def _capture(self, state: _State, pending: PendingStep, rejected: Counts, stale: Container[str]) -> _Rows:
+        """Append the step's accepted rows, but those of ``stale`` requests, to its requests; these rows by request."""
         accepted: _Rows = {}
         parts = zip(pending.request_ids, pending.token_starts, pending.rows, rejected, strict=True)
         for request_id, start, rows, num_rejected in parts:
-            if request_id in pending.unknown or state.requests[request_id].error is not None:
+            gone = request_id in pending.unknown or request_id in stale
+            if gone or state.requests[request_id].error is not None:
                 continue
             request = state.requests[request_id]
             try:
@@ -426,11 +443,13 @@ class WorkerCore:
                 return
 
     def _emit(
-        self, state: _State, pending: PendingStep, sampled: Sequence[int] | NDArray[Any], accepted: _Rows
+        self, state: _State, pending: PendingStep, sampled: Counts, accepted: _Rows, stale: Container[str]
     ) -> dict[str, AuxRequestOutput]:
         """What the step's requests are due (WORK-EMIT-1); a failed one its error, whether it sampled or not."""
         outputs: dict[str, AuxRequestOutput] = {}
         for request_id, num_sampled in zip(pending.request_ids, sampled, strict=True):
+            if request_id in stale:
+                continue
             if request_id in pending.unknown:
                 error = ProtocolViolation("WORK-STEP-2", request_id, _NEVER_BEGAN)
                 outputs[request_id] = AuxRequestOutput(0, self._no_rows, str(error))

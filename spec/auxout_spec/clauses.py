@@ -125,7 +125,7 @@ _CLAUSES = (
     Clause("WORK-BEGIN-4", "MUST", "The emit start of a known request with nothing in flight is not beyond its emit cursor.", f"{_WORKER}.begin_step"),
     Clause("WORK-BEGIN-5", "MUST", "Hashes and terminal events are of requests that run in the step or that the worker knows.", f"{_WORKER}.begin_step"),
     Clause("WORK-KEYS-1", "MUST", "The worker's keys of a live request are a prefix of its hash list.", "a key names the token prefix of its block"),
-    Clause("WORK-KEYS-2", "MUST", "A request's entry in replaced_block_hashes is its keys from then on, and its entry in block_hashes is left aside: keys that it no longer has are released, new ones are retained.", "SCHED-HASH-12", ("0.32",)),
+    Clause("WORK-KEYS-2", "MUST", "A request's entry in replaced_block_hashes is its keys from then on, and its entry in block_hashes is left aside: keys that it no longer has are released, new ones are retained; rows of steps in flight, and those from its next step's start on, are dropped, and from there rows are due again.", "SCHED-HASH-12", ("0.32",)),
     # What it does with a step's rows.
     Clause("WORK-STEP-1", "MUST", "A prepared step is in flight until it is processed; steps are processed in launch order.", f"{_WORKER}.prepare_output"),
     Clause("WORK-STEP-2", "MUST", "A batch holds only requests that a step began with.", f"{_WORKER}.prepare_output"),
@@ -170,6 +170,7 @@ _CLAUSES = (
     Clause("FAIL-TELL-1", "MUST", "Each output of a step that has a failed request says that it failed, without a row of it.", "an engine outlives one request", _FAILING),
     Clause("FAIL-LAST-1", "MUST", "From the first output on that fails it, take_output returns None for a request, through preemption, resets and turns, until it has ended.", "rows behind a gap are rows out of place", _FAILING),
     Clause("FAIL-AGAIN-1", "MUST", "When a failed request has ended, another one of its id is sound.", "an id used again is another request", _FAILING),
+    Clause("FAIL-TURN-1", "MUST", "The first metadata that schedules a session's next turn, or has a hash of it, carries its whole list in replaced_block_hashes, if it has a hash; if it ends before, its event carries none: the tokens at its end are others than before.", "else rows of a token that was dropped are stored under the name of the one in its place", _FAILING),
     Clause("FAIL-FREE-1", "MUST", "A failed request holds no reference, no block and no row outside the store; when it ends nothing of it is left.", "requests that failed must not fill the store", _FAILING),
     # How a hit on KV becomes one on rows; only the explorer asks.
     Clause("HIT-CUT-1", "SHOULD", "Of KV that is found elsewhere, the whole blocks whose rows are known are loaded; one whose rows are not known does not forfeit them.", "vLLM 0.33.0 connector, cap_external_hit"),

@@ -29,10 +29,15 @@ class Faulty:
         self._connector, self._random, self._rate = connector, Random(seed), rate
         self.counts: Counter[str] = Counter()
         """Faults by kind."""
+        self._emit_starts: dict[str, int] = {}
+        self._turned: set[str] = set()
+        """Sessions of whose next turn this step is the first: their emit start has gone back."""
 
     def begin_step(self, metadata: Any) -> None:
         """With metadata that may be wrong."""
-        ids = list(metadata.requests)
+        ids, requests = list(metadata.requests), dict(metadata.requests.items())
+        self._turned = {name for name, start in requests.items() if start < self._emit_starts.get(name, 0)}
+        self._emit_starts |= requests
         if self.occurs() and ids:
             metadata = self._spoil(_METADATA)(metadata, self._random.choice(ids))
         self._connector.begin_step(metadata)
@@ -40,7 +45,7 @@ class Faulty:
     def prepare_output(self, batch: Any) -> Any:
         """For a batch that may be wrong; what its step returns may be, too."""
         if self.occurs():
-            self._spoil(_BATCH)(batch, self._random.randrange(len(batch.req_ids)))
+            self._spoil_batch(batch)
         pending = self._connector.prepare_output(batch)
         return None if pending is None else _FaultyStep(pending, self, list(batch.req_ids))
 
@@ -51,6 +56,17 @@ class Faulty:
     def one_of(self, count: int) -> int:
         """Whom it befalls."""
         return self._random.randrange(count)
+
+    def _spoil_batch(self, batch: Any) -> None:
+        """Let something be wrong with a batch that a worker can notice.
+
+        Where a session's next turn starts, which goes back itself, nobody but the scheduler knows.
+        """
+        kind, place = self._random.choice(list(_BATCH)), self._random.randrange(len(batch.req_ids))
+        if kind == "start goes back" and batch.req_ids[place] in self._turned:
+            return
+        self.counts[kind] += 1
+        _BATCH[kind](batch, place)
 
     def _spoil(self, kinds: dict[str, Callable[[Any, Any], Any]]) -> Callable[[Any, Any], Any]:
         kind = self._random.choice(list(kinds))

@@ -173,16 +173,22 @@ STEP_FAULTS = (
         ),
     ),
     _worker(
+        "worker-keeps-rows-of-dropped-tokens",
+        ("WORK-KEYS-2", "WORK-EMIT-1", "WORK-CAPTURE-2", "ROW-EXACT-2"),
+        "Steps in flight when a session turns over are captured like others.",
+        Replace(f"{_CORE}._take_stale", "state.requests[request_id].num_stale", "False"),
+    ),
+    _worker(
         "worker-error-comes-late",
         ("WORK-CAPTURE-5", "WORK-CAPTURE-2", "WORK-CAPTURE-4"),
         "What is wrong with a step is raised by the next call instead.",
         Append(_INIT, "self._late = None"),
         Replace(
             _PROCESS,
-            "accepted = self._capture(state, pending, num_rejected)",
+            "accepted = self._capture(state, pending, num_rejected, stale)",
             """
             try:
-                accepted = self._capture(state, pending, num_rejected)
+                accepted = self._capture(state, pending, num_rejected, stale)
             except ProtocolViolation as violation:
                 self._late = violation
                 return {}
@@ -196,10 +202,10 @@ STEP_FAULTS = (
         "A refused process_output has taken its step out of flight.",
         Replace(
             _PROCESS,
-            "accepted = self._capture(state, pending, num_rejected)",
+            "accepted = self._capture(state, pending, num_rejected, stale)",
             """
             self._state.in_flight = self._state.in_flight[1:]
-            accepted = self._capture(state, pending, num_rejected)
+            accepted = self._capture(state, pending, num_rejected, stale)
             """,
         ),
     ),
@@ -213,12 +219,12 @@ EMIT_FAULTS_OF_WORKERS = (
         Replace(
             _PROCESS,
             """
-            self._write(state, self._take_ready(state, pending.request_ids))
-            outputs = self._emit(state, pending, num_sampled, accepted)
+            self._write(state, self._take_ready(state, landed))
+            outputs = self._emit(state, pending, num_sampled, accepted, stale)
             """,
             """
-            outputs = self._emit(state, pending, num_sampled, accepted)
-            self._write(state, self._take_ready(state, pending.request_ids))
+            outputs = self._emit(state, pending, num_sampled, accepted, stale)
+            self._write(state, self._take_ready(state, landed))
             """,
         ),
     ),
