@@ -339,7 +339,9 @@ class AuxOutputSchedulerConnector:
         Args:
             sent: it is not scheduled, so it is named only with hashes behind these.
         """
-        if isinstance(request, AsSent) or (sent is not None and len(request.block_hashes) <= sent.num_hashes):
+        if self._errors == "raise" or isinstance(request, AsSent):
+            return False
+        if sent is not None and len(request.block_hashes) <= sent.num_hashes:
             return False
         prompt = self._prompts.get(request.request_id, request.num_prompt_tokens)
         return prompt != request.num_prompt_tokens and request.num_output_tokens == 0
