@@ -132,9 +132,9 @@ class Intake:
                 table.num_ending += 1
 
     def object_to_more(self, is_old: bool) -> None:
-        """Object to requests, where these fail, of which a worker that refuses calls need not know.
+        """Further objections, where requests fail: to old metadata, and to ids that run again too early.
 
-        Those that run again while a step of their earlier activation is in flight.
+        Those run again while a step of their earlier activation is in flight.
 
         Args:
             is_old: the metadata is of an earlier generation, and so are all its hashes.

@@ -78,7 +78,7 @@ class Landing:
         """Seat of a request whose tokens were replaced -> blocks that waited for a key and still stand."""
         self.dropped: list[int] = []
         """Slots of rows that no longer stand once the step is processed."""
-        self._starts_inside = self._moves = False
+        self._starts_inside = False
         captured = table.capture[step.seats]
         is_first = captured < 0
         if np.count_nonzero(is_first):

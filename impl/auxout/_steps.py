@@ -65,7 +65,7 @@ class PendingStep:
 
 
 def failed_outputs(step: PendingStep, errors: Mapping[str, str]) -> StepOutputs:
-    """What a step returns of whose requests none gets rows."""
+    """The outputs of a step in which every request failed."""
     assert step.rows is not None
     nothing = np.zeros(len(step.roster.ids), np.int64)
     return StepOutputs(step.roster, nothing, (nothing, nothing), step.rows[:0], errors)

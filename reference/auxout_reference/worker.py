@@ -139,6 +139,8 @@ class WorkerCore:
         self._errors = errors
         self._closed = False
         self._state = _State(0, {}, (), BlockStore(max_objects))
+        # Requests of void steps that are known to have failed.
+        self._told: set[str] = set()
         self.failures: Counter[str] = Counter()
         """Requests that failed, by clause (``errors="request"``)."""
 
@@ -325,6 +327,8 @@ class WorkerCore:
             if state.in_flight and self._errors == "raise":
                 what = f"generation {generation} begins with {len(state.in_flight)} steps in flight"
                 raise ProtocolViolation("WORK-BEGIN-3", None, what)
+            if state.in_flight:
+                self._told.update(name for name, each in state.requests.items() if each.error is not None)
             for request_id in list(state.requests):
                 state.drop(request_id)
             state.generation = generation
@@ -475,8 +479,12 @@ class WorkerCore:
         outputs: dict[str, AuxRequestOutput] = {}
         for request_id in pending.request_ids:
             error = ProtocolViolation("WORK-BEGIN-3", request_id, what)
-            self._count(error)
+            if request_id not in self._told:
+                self._count(error)
             outputs[request_id] = AuxRequestOutput(0, self._no_rows, str(error))
+        self._told.update(pending.request_ids)
+        if not any(step.generation < state.generation for step in state.in_flight):
+            self._told.clear()
         return outputs
 
     def _land(self, state: _State) -> None:
