@@ -249,7 +249,7 @@ def _some(names: tuple[str, ...]) -> Iterator[frozenset[str]]:
 
 
 def _renamed(scenario: Scenario) -> Scenario:
-    """Requests named A, B, C in order of arrival, with texts of their own where no other shares one."""
+    """Requests named A, B, C in order of arrival."""
     names: dict[str, str] = {}
     for event in scenario.events:
         if isinstance(event, Add):

@@ -75,14 +75,15 @@ def test_a_file_that_does_not_parse_has_nothing_to_run() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "lines"),
     [
-        ("a\nb\n", "a\nb\n", set()),
-        ("a\nb\n", "a\nc\n", {2}),
-        ("a\nb\n", "a\nx\ny\nb\n", {2, 3}),
-        ("a\nb\nc\n", "a\nc\n", set()),
-        ("", "a\nb\n", {1, 2}),
+        ("a\nb\n", "a\nb\n", (set(), ())),
+        ("a\nb\n", "a\nc\n", ({2}, ())),
+        ("a\nb\n", "a\nx\ny\nb\n", ({2, 3}, ())),
+        ("a\n  b\nc\n", "a\nc\n", (set(), ((1, 2),))),
+        ("a\n# b\n\nc\n", "a\nc\n", (set(), ())),
+        ("", "a\nb\n", ({1, 2}, ())),
     ],
 )
-def test_changed_lines(old: str, new: str, lines: set[int]) -> None:
+def test_changed_lines(old: str, new: str, lines: tuple[set[int], tuple[tuple[int, int], ...]]) -> None:
     assert changed_lines(old, new) == lines
 
 
@@ -111,6 +112,41 @@ OLD = "def f(a):\n    b = a\n    return b\n"
 )  # fmt: skip
 def test_what_did_not_run(tmp_path: Path, new: str, ran: list[int], left: tuple[str, ...]) -> None:
     assert unplayed(*folders(tmp_path, OLD, new), ["x.py"], {"x.py": ran}) == left
+
+
+BRANCH = "def f(a):\n    if a:\n        check(a)\n        use(a)\n    return a\n"
+
+
+@pytest.mark.parametrize(
+    ("gone", "ran", "left"),
+    [
+        ("        check(a)\n", [1, 2, 4], ("x.py:3",)),
+        ("        check(a)\n", [1, 2, 3, 4], ()),
+        ("        use(a)\n", [1, 2, 4], ("x.py:3",)),
+        ("        use(a)\n", [1, 2, 3, 4], ()),
+        ("    return a\n", [1, 2], ()),
+    ],
+)
+def test_what_is_gone_from_where_no_play_came(
+    tmp_path: Path, gone: str, ran: list[int], left: tuple[str, ...]
+) -> None:
+    assert unplayed(*folders(tmp_path, BRANCH, BRANCH.replace(gone, "")), ["x.py"], {"x.py": ran}) == left
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ran", "left"),
+    [
+        ("KeyError", "Exception", [1, 2], ("x.py:3",)),
+        ("KeyError", "Exception", [1, 2, 3, 4], ()),
+        ("case 2", "case 3", [1, 2, 5, 6, 7], ("x.py:8",)),
+        ("case 2", "case 3", [1, 2, 5, 6, 8], ()),
+    ],
+)
+def test_handlers_and_cases_are_looked_at_by_themselves(
+    tmp_path: Path, old: str, new: str, ran: list[int], left: tuple[str, ...]
+) -> None:
+    source = "try:\n    a = f()\nexcept KeyError:\n    a = 1\nmatch a:\n  case 1:\n    b = 1\n  case 2:\n    b = 2\n"
+    assert unplayed(*folders(tmp_path, source, source.replace(old, new)), ["x.py"], {"x.py": ran}) == left
 
 
 def test_a_new_file_and_one_that_is_gone(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def broken_clause(
 
 
 def _turns(before: Halves, call: BuildConnectorMeta, right: Metadata, actual: Metadata) -> str:
-    """FAIL-TURN-1 where a list is sent again, or is not, of which no hash that was sent has changed."""
+    """FAIL-TURN-1 where the fault is whether a list is sent again of which every sent hash still stands."""
     if right != actual._replace(replaced_block_hashes=right.replaced_block_hashes):
         return ""
     views, active = {view.request_id: view for view in call.requests}, dict(before.scheduler.active)

@@ -36,22 +36,49 @@ def unplayed(
             continue
         new = (changed / name).read_text(encoding="utf-8", errors="replace")
         old = (base / name).read_text(encoding="utf-8", errors="replace") if (base / name).is_file() else ""
-        lines = set(ran.get(name, ()))
-        differ = changed_lines(old, new)
-        left = [span for span in spans(new) if _in(span, differ) and not _in(span, lines)]
-        found += [f"{name}:{text}" for text in _joined(left)]
+        lines, whole = set(ran.get(name, ())), sorted(spans(new))
+        change = changed_lines(old, new)
+        left = {span for span in whole if _in(span, change.lines) and not _in(span, lines)}
+        for line, indent in change.gaps:
+            beside = _beside(line, indent, whole, new.splitlines())
+            left.update(beside if not any(_in(span, lines) for span in beside) else ())
+        found += [f"{name}:{text}" for text in _joined(sorted(left))]
     return tuple(found)
 
 
-def changed_lines(old: str, new: str) -> set[int]:
-    """The 1-based lines of ``new`` that are not in ``old``."""
-    matcher = difflib.SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False)
-    return {
-        line + 1
-        for kind, _, _, first, end in matcher.get_opcodes()
-        if kind in ("insert", "replace")
-        for line in range(first, end)
-    }
+class ChangedLines(NamedTuple):
+    """Where a text differs from the one before it; lines count from 1."""
+
+    lines: set[int]
+    """Those that are new or other ones."""
+    gaps: tuple[tuple[int, int], ...]
+    """Where lines with code are gone: the line before, and how far the first of them was indented."""
+
+
+def changed_lines(old: str, new: str) -> ChangedLines:
+    """Where ``new`` differs from ``old``."""
+    before, after = old.splitlines(), new.splitlines()
+    lines, gaps = set[int](), list[tuple[int, int]]()
+    for kind, gone, stop, first, end in difflib.SequenceMatcher(
+        None, before, after, autojunk=False
+    ).get_opcodes():
+        if kind in ("insert", "replace"):
+            lines.update(range(first + 1, end + 1))
+        elif kind == "delete":
+            code = [line for line in before[gone:stop] if line.strip() and not line.lstrip().startswith("#")]
+            gaps += [(first, _indent(line)) for line in code[:1]]
+    return ChangedLines(lines, tuple(gaps))
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _beside(line: int, indent: int, whole: Sequence[Span], text: Sequence[str]) -> list[Span]:
+    """The statements next to a gap: those of the block that lines are gone from, else the one before it."""
+    before = [span for span in whole if span.first <= line][-1:]
+    beside = before + [span for span in whole if span.first > line][:1]
+    return [span for span in beside if _indent(text[span.first - 1]) == indent] or before
 
 
 def spans(source: str) -> Iterator[Span]:
@@ -67,7 +94,11 @@ def spans(source: str) -> Iterator[Span]:
             pending += node.orelse
             continue
         pending += ast.iter_child_nodes(node)
-        if isinstance(node, ast.stmt) and not _is_silent(node):
+        if isinstance(node, ast.ExceptHandler):
+            yield Span(node.lineno, max(node.lineno, node.body[0].lineno - 1))
+        elif isinstance(node, ast.match_case):
+            yield Span(node.pattern.lineno, max(node.pattern.lineno, node.body[0].lineno - 1))
+        elif isinstance(node, ast.stmt) and not _is_silent(node):
             yield _head(node)
 
 
@@ -84,8 +115,9 @@ def _head(statement: ast.stmt) -> Span:
     decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
     first = min([statement.lineno, *(each.lineno for each in decorators)])
     body: list[ast.stmt] = getattr(statement, "body", [])
+    inside = statement.cases[0].pattern if isinstance(statement, ast.Match) else body[0] if body else None
     last = statement.end_lineno or statement.lineno
-    return Span(first, max(first, min(last, body[0].lineno - 1)) if body else last)
+    return Span(first, last if inside is None else max(first, min(last, inside.lineno - 1)))
 
 
 def _in(span: Span, lines: set[int]) -> bool:
