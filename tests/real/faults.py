@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-NOBODY = "of-no-request"
+UNKNOWN = "of-no-request"
 """An id that no request has."""
 
 
@@ -54,7 +54,7 @@ class Faulty:
         return self._random.random() < self._rate
 
     def one_of(self, count: int) -> int:
-        """Whom it befalls."""
+        """An index at random."""
         return self._random.randrange(count)
 
     def _spoil_batch(self, batch: Any) -> None:
@@ -136,13 +136,13 @@ def _ends_as_it_runs(metadata: Any, name: str) -> Any:
 
 
 def _ends_unknown(metadata: Any, name: str) -> Any:
-    return _changed(metadata, finished_requests=(*metadata.finished_requests, NOBODY))
+    return _changed(metadata, finished_requests=(*metadata.finished_requests, UNKNOWN))
 
 
 def _hashes_unknown(metadata: Any, name: str) -> Any:
     from auxout import PackedBlockHashes
 
-    hashes = {**dict(metadata.block_hashes.items()), NOBODY: PackedBlockHashes(bytes(32), 32)}
+    hashes = {**dict(metadata.block_hashes.items()), UNKNOWN: PackedBlockHashes(bytes(32), 32)}
     return _changed(metadata, block_hashes=hashes)
 
 
@@ -173,7 +173,7 @@ def _start_ahead(batch: Any, place: int) -> None:
 
 
 def _of_another(batch: Any, place: int) -> None:
-    batch.req_ids = [*batch.req_ids[:place], NOBODY, *batch.req_ids[place + 1 :]]
+    batch.req_ids = [*batch.req_ids[:place], UNKNOWN, *batch.req_ids[place + 1 :]]
 
 
 _METADATA: dict[str, Callable[[Any, Any], Any]] = {
