@@ -49,7 +49,7 @@ BEGIN_FAULTS = (
         "worker-generation-in-flight",
         ("WORK-BEGIN-3",),
         "A generation begins although steps are in flight.",
-        Replace(_ENTER, "state.in_flight", "()", times=2),
+        Replace(_ENTER, 'state.in_flight and self._errors == "raise"', "False"),
     ),
     _worker(
         "worker-keeps-replaced-keys",
