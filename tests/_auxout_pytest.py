@@ -22,20 +22,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the connector to judge, for example my_module:make; `auxout targets` lists the forms",
     )
     group.addoption("--auxout-profile", metavar="P", help="judge it under this protocol version")
+    group.addoption("--auxout-expect", metavar="F", help="the violations that F lists are expected failures")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A target that cannot be named is a mistake on the command line, not a failing test."""
+    """A target that cannot be judged is a mistake on the command line, not a failing test for each case."""
     target = config.getoption("--auxout-target")
     if target is None:
         return
+    from auxout_conformance import expect
+    from auxout_conformance.hosts import TargetBroken, open_host
+    from auxout_conformance.mistakes import UserMistake
     from auxout_conformance.targets import resolve
     from auxout_conformance.targets.adapter import TargetError
 
+    file = config.getoption("--auxout-expect")
     try:
-        resolve(target, config.getoption("--auxout-profile"))
-    except TargetError as error:
+        resolved = resolve(target, config.getoption("--auxout-profile"))
+        if file is not None:
+            expect.check_same_profile(expect.read(file), resolved.profile)
+        open_host(resolved).close()
+    except (TargetError, TargetBroken) as error:
         raise pytest.UsageError(f"--auxout-target {target}: {error}") from None
+    except UserMistake as error:
+        raise pytest.UsageError(f"--auxout-expect {file}: {error}") from None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -3,10 +3,11 @@
 #
 #   verify.sh CHECKOUT BASE_REVISION [REVISION]      REVISION defaults to HEAD
 #
-# Needs `auxout` on the PATH (pip install 'auxout[conformance]') and git. Writes verify.jsonl, verify.md and
+# Needs `auxout` on the PATH (pip install 'auxout[conformance,torch]': the worker needs torch) and git. Writes verify.jsonl, verify.md and
 # verify.html into $AUXOUT_OUT (default: the current folder). $AUXOUT_PROFILE names the protocol version where the
 # checkout has no release tags, $AUXOUT_EXPECT a file with what may break, $AUXOUT_SUITE the suite.
-# Exit codes are those of `auxout verify`: 0 nothing is broken, 1 broken, 2 not usable, 3 does not run.
+# Exit codes are those of `auxout verify`: 0 nothing is broken, 1 broken, 2 not usable, 3 does not run,
+# 4 something that changed was not judged, such as lines that no play executed.
 set -euo pipefail
 
 checkout=${1:?usage: verify.sh CHECKOUT BASE_REVISION [REVISION]}

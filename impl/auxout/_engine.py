@@ -40,12 +40,12 @@ class Request(Protocol):
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Read in profile 0.32 only."""
+        """Read in profile 0.32, and where requests fail."""
         ...
 
     @property
     def num_output_tokens(self) -> int:
-        """Read in profile 0.31 only."""
+        """Read in profile 0.31, and where requests fail."""
         ...
 
     def is_finished(self) -> bool: ...

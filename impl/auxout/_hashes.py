@@ -39,6 +39,15 @@ def pack_unsent(
     raise ProtocolViolation("SCHED-HASH-10", request_id, problem)
 
 
+def check_unsent(request_id: str, block_hashes: Sequence[bytes], num_sent: int, last: bytes) -> None:
+    """Refuse hashes that cannot be sent, of a list that has not just the length sent. O(hashes)."""
+    if len(block_hashes) == num_sent:
+        return
+    if 0 < num_sent <= len(block_hashes) and block_hashes[num_sent - 1] != last:
+        num_sent, last = 0, b""
+    pack_unsent(request_id, block_hashes, num_sent, last)
+
+
 def pack_replaced(
     replaced: Replaced, request_id: str, block_hashes: Sequence[bytes], num_sent: int
 ) -> tuple[bytes, int]:

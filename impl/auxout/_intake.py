@@ -33,6 +33,12 @@ class Writing:
         self.keys: list[bytes] = []
         self.slots: list[int] = []
 
+    def add(self, owner: str, key: bytes, slot: int) -> None:
+        """One more block."""
+        self.owners.append(owner)
+        self.keys.append(key)
+        self.slots.append(slot)
+
     def by_key(self) -> dict[bytes, int]:
         """Key -> slot; of blocks of one key the first one stays."""
         return dict(zip(reversed(self.keys), reversed(self.slots), strict=True))
@@ -44,9 +50,7 @@ class Writing:
             if name == owner:
                 dropped.append(slot)
             else:
-                rest.owners.append(name)
-                rest.keys.append(key)
-                rest.slots.append(slot)
+                rest.add(name, key, slot)
         return rest, dropped
 
 
@@ -107,6 +111,10 @@ class Intake:
         seat = self.table.seats.get(request_id)
         return [] if seat is None else self.table.keys[seat]
 
+    def _publishes(self, request_id: str, seat: int) -> bool:
+        """Whether the rows of blocks that wait are those of its tokens: which were replaced, its next step says."""
+        return request_id not in self.num_kept and seat not in self.table.turned
+
     def commit(self) -> None:
         """Seat the requests that start, append keys, note who ended. Blocks that are ready wait no more."""
         table = self.table
@@ -116,7 +124,7 @@ class Intake:
             keys = table.keys[seat]
             del keys[self.num_kept.get(request_id, len(keys)) :]
             keys += added
-            if table.waiting[seat]:
+            if table.waiting[seat] and self._publishes(request_id, seat):
                 table.keep_waiting(seat, [each for each in table.waiting[seat] if each[0] >= len(keys)])
         for seat in self.ending.values():
             if not table.ends[seat]:
@@ -124,9 +132,9 @@ class Intake:
                 table.num_ending += 1
 
     def object_to_more(self, is_old: bool) -> None:
-        """Object to requests, where these fail, of which a worker that refuses calls need not know.
+        """Further objections, where requests fail: to old metadata, and to ids that run again too early.
 
-        Those that run again while a step of their earlier activation is in flight.
+        Those run again while a step of their earlier activation is in flight.
 
         Args:
             is_old: the metadata is of an earlier generation, and so are all its hashes.
@@ -157,14 +165,12 @@ class Intake:
             return writing
         for request_id in sorted(self.added):
             seat = table.seats.get(request_id)
-            if seat is None or not table.waiting[seat]:
+            if seat is None or not table.waiting[seat] or not self._publishes(request_id, seat):
                 continue
             keys = self.keys(request_id)
             for block, slot in table.waiting[seat]:
                 if block < len(keys):
-                    writing.owners.append(request_id)
-                    writing.keys.append(keys[block])
-                    writing.slots.append(slot)
+                    writing.add(request_id, keys[block], slot)
         return writing
 
 

@@ -22,57 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ._requests import Ints, RequestTable
+    from ._steps import Counts, PendingStep
     from .store import Store
-
-    Counts = Sequence[int] | NDArray[Any]
-
-
-class PendingStep:
-    """A step in flight: its boundaries, and its rows as soon as they are there."""
-
-    __slots__ = (
-        "bounds", "counts", "failing", "is_plain", "owned", "roster", "rows", "seats", "starts", "void_since",
-    )  # fmt: skip
-
-    def __init__(self, request_ids: Sequence[str], token_starts: Counts, query_start_loc: Counts) -> None:
-        """Copies of what the runner reports."""
-        self.roster = Roster(tuple(request_ids))
-        self.starts: Ints = np.array(token_starts, np.int64)
-        self.bounds: Ints = np.array(query_start_loc, np.int64)
-        self.counts: Ints = self.bounds[1:] - self.bounds[:-1]
-        self.is_plain = False
-        """Whether each request has one row."""
-        self.seats: Ints = self.starts[:0]
-        """``(batch,)``, set when it is launched; -1 for requests that never began."""
-        self.failing: dict[str, ProtocolViolation] = {}
-        """Requests that never began."""
-        self.rows: NDArray[Any] | None = None
-        """``(total, num_layers, top_k)``, contiguous."""
-        self.owned = True
-        """Whether ``rows`` stay as they are after the step was processed."""
-        self.void_since = 0
-        """The generation that began while the step was in flight, which drops it; 0: none."""
-
-    def require_sound(self, num_rows: int) -> None:
-        """Refuse boundaries that are none (WORK-STEP-1). O(1) array operations."""
-        count = len(self.roster.ids)
-        if self.starts.shape != (count,) or self.bounds.shape != (count + 1,):
-            problem = f"{count} requests, {self.starts.size} starts and {self.bounds.size} boundaries"
-        elif self.bounds.item(0) != 0 or self.bounds.item(-1) != num_rows:
-            problem = f"boundaries run from {self.bounds[0]} to {self.bounds[-1]}, rows from 0 to {num_rows}"
-        elif np.count_nonzero(self.starts < 0):
-            problem = "a start is negative"
-        else:
-            self.is_plain = num_rows == count and np.count_nonzero(self.counts != 1) == 0
-            return
-        raise ProtocolViolation("WORK-STEP-1", None, problem)
-
-
-def failed_outputs(step: PendingStep, errors: Mapping[str, str]) -> StepOutputs:
-    """What a step returns of whose requests none gets rows."""
-    assert step.rows is not None
-    nothing = np.zeros(len(step.roster.ids), np.int64)
-    return StepOutputs(step.roster, nothing, (nothing, nothing), step.rows[:0], errors)
 
 
 class _Parts(NamedTuple):
@@ -123,12 +74,18 @@ class Landing:
         self._block_size = block_size
         self._waiting: list[tuple[int, int, int]] = []
         """Seat, block number and slot of full blocks that have no key."""
-        self._starts_inside = self._moves = False
+        self._turned: dict[int, list[tuple[int, int]]] = {}
+        """Seat of a request whose tokens were replaced -> blocks that waited for a key and still stand."""
+        self.dropped: list[int] = []
+        """Slots of rows that no longer stand once the step is processed."""
+        self._starts_inside = False
         captured = table.capture[step.seats]
         is_first = captured < 0
         if np.count_nonzero(is_first):
             captured = np.where(is_first, step.starts, captured)
             self._starts_inside = np.count_nonzero(step.starts[is_first] % block_size) > 0
+        if table.turned:
+            captured = self._turned_back(captured)
         self._moves = np.count_nonzero(captured != step.starts) > 0
         place = np.arange(len(captured))
         self.parts = _Parts(
@@ -140,6 +97,18 @@ class Landing:
                 if seat in table.errors:
                     self.errors[request_id] = table.errors[seat]
             self._keep_all_but(self.errors)
+        if step.stale:
+            pairs = zip(step.roster.ids, step.seats.tolist(), strict=True)
+            stale = {request_id for request_id, seat in pairs if seat in step.stale}
+            self.errors = {name: error for name, error in self.errors.items() if name not in stale}
+            self._keep_all_but(stale)
+
+    def _turned_back(self, captured: Ints) -> Ints:
+        """The capture cursors, back where a step starts in the block begun by a request whose tokens were replaced."""
+        table, starts, seats = self._table, self._step.starts, self._step.seats
+        back = np.isin(seats, list(table.turned)) & (table.tail[seats] >= 0)
+        back &= (captured - captured % self._block_size <= starts) & (starts < captured)
+        return np.where(back, starts, captured)
 
     def objections(self) -> list[ProtocolViolation]:
         """What is wrong with single requests, in batch order (WORK-CAPTURE-2 to -5)."""
@@ -170,18 +139,48 @@ class Landing:
         accepted = parts.num_rows - parts.rejected
         self.span = span = Span(parts.cursor, parts.cursor + accepted, accepted, parts.source)
         tail = self._table.tail[parts.seat]
+        again = self._begin_again(store, tail) if self._table.turned else []
         self.blocks, new = blocks_of(span, self._block_size, tail, store.take)
         copy_rows(span, self.blocks, self._rows, store.blocks, store.rows)
+        return again + new
+
+    def _begin_again(self, store: Store, tail: Ints) -> list[int]:
+        """Copy the rows that stand of blocks begun by requests whose tokens were replaced; the new slots.
+
+        Args:
+            tail: ``(n,)``, slots of the blocks that the parts have begun; gets the copies.
+        """
+        table, parts, size, new = self._table, self.parts, self._block_size, list[int]()
+        for index in places(np.isin(parts.seat, list(table.turned))):
+            seat = int(parts.seat[index])
+            start, cursor = int(parts.start[index]), int(parts.cursor[index])
+            self._turned[seat] = [each for each in table.waiting[seat] if (each[0] + 1) * size <= start]
+            self.dropped += [slot for number, slot in table.waiting[seat] if (number + 1) * size > start]
+            if cursor < table.capture[seat]:
+                begun, num_rows = int(tail[index]), cursor % size
+                self.dropped.append(begun)
+                if num_rows:
+                    new += (copy := store.take(1))
+                    store.blocks[copy[0], :num_rows] = store.blocks[begun, :num_rows]
+                    tail[index] = copy[0]
         return new
 
     def complete(self) -> Writing:
         """The full blocks that have a key, to be put; the others are to wait (WORK-PUBLISH-1). O(blocks)."""
         writing, blocks, table = Writing(), self.blocks, self._table
         full = blocks.num_full.nonzero()[0]
+        if self._turned:
+            turned = np.isin(self.parts.seat, list(self._turned))
+            full = (turned | (blocks.num_full > 0)).nonzero()[0]
         seats, firsts = as_list(self.parts.seat[full]), as_list(blocks.first[full])
         bases, counts = as_list(blocks.base[full]), as_list(blocks.num_full[full])
         slots = as_list(blocks.slots) if seats else []
         for seat, first, base, count in zip(seats, firsts, bases, counts, strict=True):
+            for number, slot in self._turned.get(seat, ()):
+                if number < len(table.keys[seat]):
+                    writing.add(table.ids[seat], table.keys[seat][number], slot)
+                else:
+                    self._waiting.append((seat, number, slot))
             keys = table.keys[seat][first : first + count]
             num_keyed = len(keys)
             writing.owners += [table.ids[seat]] * num_keyed
@@ -197,12 +196,24 @@ class Landing:
         table.capture[parts.seat] = span.end
         table.scheduled[parts.seat] = parts.start + parts.num_rows
         table.tail[parts.seat] = self.blocks.tail
+        if self._turned:
+            table.emit[parts.seat] = self._due_from()
+        for seat in self._turned:
+            table.turned.discard(seat)
+            table.keep_waiting(seat, [])
         self._wait()
 
     def _wait(self) -> None:
         for seat, number, slot in self._waiting:
             self._table.waiting[seat].append((number, slot))
         self._table.num_waiting += len(self._waiting)
+
+    def _due_from(self) -> Ints:
+        """First positions to return: of those whose tokens were replaced, rows of dropped ones did not count."""
+        parts, emit = self.parts, self._table.emit[self.parts.seat]
+        if not self._turned:
+            return emit
+        return np.where(np.isin(parts.seat, list(self._turned)), np.minimum(emit, parts.start), emit)
 
     def plan_reads(self, store: Store, writing: Writing) -> tuple[list[Read], list[ProtocolViolation]]:
         """What is due of earlier steps, and requests of which something is missing (STORE-READ-1, WORK-EMIT-3).
@@ -212,8 +223,7 @@ class Landing:
         """
         reads: list[Read] = []
         objections: list[ProtocolViolation] = []
-        emit = self._table.emit[self.parts.seat]
-        self._emit = emit
+        self._emit = emit = self._due_from()
         self._due = (self.parts.sampled > 0) & (emit <= self.span.end)
         if self.errors:
             self._due &= self._not_among(self.errors)
@@ -359,12 +369,19 @@ class PlainLanding(Landing):
         self._step = step
         self._block_size = block_size
         self._waiting = []
+        self.dropped = []
         self.errors = {}
 
     @staticmethod
     def fits(table: RequestTable, step: PendingStep, sampled: NDArray[Any], rejected: NDArray[Any]) -> bool:
         """Whether a step is a plain one."""
-        if not step.is_plain or np.count_nonzero(rejected) or np.count_nonzero(sampled > 0) < len(sampled):
+        if (
+            not step.is_plain
+            or step.stale
+            or table.turned
+            or np.count_nonzero(rejected)
+            or np.count_nonzero(sampled > 0) < len(sampled)
+        ):
             return False
         starts, seats = step.starts, step.seats
         other = (table.capture[seats] != starts) | (table.emit[seats] != starts)

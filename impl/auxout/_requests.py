@@ -68,6 +68,8 @@ class RequestTable:
         """Block number and slot of full blocks that have no key yet."""
         self.errors: dict[int, str] = {}
         """Seat -> why the request failed. It holds nothing, until its terminal event."""
+        self.turned: set[int] = set()
+        """Seats of requests whose last tokens were replaced: where, the next step of each says (WORK-KEYS-2)."""
         self._free = list(range(_FIRST_SEATS - 1, -1, -1))
         self._recent: list[Batch] = []
 
@@ -111,6 +113,7 @@ class RequestTable:
         self.keys[seat] = []
         self.keep_waiting(seat, [])
         self.errors[seat] = error
+        self.turned.discard(seat)
 
     def leave(self, seat: int) -> None:
         """Make a seat free, as good as new. O(1)."""
@@ -123,6 +126,7 @@ class RequestTable:
         self.keys[seat] = []
         self.keep_waiting(seat, [])
         self.errors.pop(seat, None)
+        self.turned.discard(seat)
         self._free.append(seat)
         self._recent.clear()
 

@@ -5,7 +5,7 @@ unchanged, where the original checks less. The costs below count requests and ha
 those that were scheduled and have not ended.
 
 How it is fast. In most steps nothing is new for most requests: their hash lists have the length they had. So the
-connector lines up the active requests once (``_Lineup``), from then on looks them up with one call, and compares
+connector lines up the active requests once (``_lineup``), from then on looks them up with one call, and compares
 all lengths with those sent at once. The hashes themselves are compared only where a list grew, and before a
 request's first output, which is where a session's next turn may have replaced some: those lists are sent whole
 again. What depends on the ids of a batch alone is kept while no request ends. Metadata consists of columns, and is a
@@ -15,16 +15,15 @@ mapping only for those who look something up in it (``_wire``).
 from __future__ import annotations
 
 from collections import Counter
-from itertools import compress
-from operator import itemgetter, ne
 from typing import TYPE_CHECKING, Any
 
 from ._emit import EMIT_STARTS, require_sampling
 from ._engine import AsSent
-from ._hashes import append, columns_of, pack_replaced, pack_unsent
+from ._hashes import append, check_unsent, columns_of, pack_replaced, pack_unsent
+from ._lineup import NOTHING_SENT, NUM_RECENT, Batch, Lineup, changed, collect, look_up
 from ._options import announce, errors_mode
 from ._outputs import RowSharing, StepOutputs, owned
-from ._profiles import LATEST
+from ._profiles import LATEST, checked
 from ._wire import (
     NO_HASHES,
     AuxOutputConnectorMetadata,
@@ -32,23 +31,21 @@ from ._wire import (
     EmitStarts,
     NewHashes,
     PackedBlockHashes,
-    Roster,
 )
-from .errors import ProtocolViolation, log_failure
+from .errors import ProtocolViolation, log_failure, misplaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from ._engine import Request, SchedulerOutput
     from ._hashes import Replaced
+    from ._lineup import Progress
     from ._options import Errors
     from ._outputs import Parts
     from ._wire import HashColumns
 
-    Progress = list[tuple[int, str, tuple[int, bytes]]]
-    """Places among the active requests, their ids, and how much of their hashes is sent."""
 
 __all__ = [
     "AuxOutputConnectorMetadata",
@@ -56,37 +53,6 @@ __all__ = [
     "AuxRequestOutput",
     "PackedBlockHashes",
 ]
-
-
-_NUM_RECENT = 4
-"""Batches kept. Two or more alternate where pipeline stages take turns."""
-_NOTHING_SENT = (0, b"")
-
-
-class _Batch:
-    """What depends on ids alone."""
-
-    __slots__ = ("find", "names", "roster")
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names = names
-        self.find = _finder(names)
-        self.roster = Roster(names)
-
-
-class _Lineup:
-    """The active requests in columns, in the order of their start; good until one starts or ends."""
-
-    __slots__ = ("everyone", "last", "num_sent", "recent")
-
-    def __init__(
-        self, names: tuple[str, ...], num_sent: list[int], last: list[bytes], recent: list[_Batch]
-    ) -> None:
-        self.everyone = _Batch(names)
-        self.num_sent = num_sent
-        self.last = last
-        # The latest batches, all of them of active requests.
-        self.recent = recent
 
 
 class AuxOutputSchedulerConnector:
@@ -106,9 +72,7 @@ class AuxOutputSchedulerConnector:
         Raises:
             ValueError: an unknown ``profile`` or ``errors``, or the variable has another value than it may have.
         """
-        if profile not in EMIT_STARTS:
-            raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(EMIT_STARTS)}")
-        self._emit_starts = EMIT_STARTS[profile]
+        self._emit_starts = EMIT_STARTS[checked(profile)]
         self._strict = (mode := errors_mode(errors)) == "raise"
         self.failures: Counter[str] = Counter()
         """Requests that failed, by the clause that was broken; FAIL-TELL-1 where the worker said so."""
@@ -117,10 +81,13 @@ class AuxOutputSchedulerConnector:
         self._generation = 0
         # How many hashes of each active request the worker has, and the last of them, b"" if none.
         self._sent: dict[str, tuple[int, bytes]] = {}
+        # Tokens in the prompt of each active request when it started or was last scheduled without output; only where
+        # requests fail.
+        self._prompts: dict[str, int] = {}
         # Terminal events in order, each with its final hashes joined and the size of one, if any.
         self._ended: dict[str, tuple[bytes, int] | None] = {}
         # Only saves work: the active requests lined up, or None when that is to be done anew.
-        self._lineup: _Lineup | None = None
+        self._lineup: Lineup | None = None
         self._sharing = RowSharing()
         announce(type(self), f"errors={mode}", f"profile {profile}")
 
@@ -142,30 +109,64 @@ class AuxOutputSchedulerConnector:
             ProtocolViolation: SCHED-HASH-8, -10: a hash list shrank or mixes lengths; SCHED-META-1, SCHED-HASH-6: an
                 id is not in ``requests``; SCHED-EMIT-1: no sampling parameters.
         """
-        scheduled = scheduler_output.num_scheduled_tokens
         try:
-            lineup, batch, starting = self._line_up(scheduled)
-            everyone = lineup.everyone
-            found = _look_up(everyone, requests, scheduled)
-            # Of the same batch object: it is all active requests, and they are looked up already.
-            running = found if batch is everyone else batch.find(requests)
-            if starting:
-                require_sampling(starting, requests)
-            new: HashColumns = [], [], []
-            replaced: Replaced = {}
-            progress: Progress = []
-            if changed := _changed(found, lineup.num_sent):
-                _collect(changed, lineup, found, new, replaced, progress)
-            first: list[Request] = []
-            starts = EmitStarts(batch.roster, self._emit_starts(running, first.append))
-            for request in first:
-                self._compare(request, replaced, progress)
-        except ProtocolViolation as violation:
-            sound = {**requests, str(violation.request_id): self._as_sent(violation, requests)}
-            return self.build_connector_meta(scheduler_output, sound)
+            return self._build(scheduler_output, requests)
+        except ProtocolViolation:
+            if self._strict:
+                raise
+        return self._build_all_but_failing(scheduler_output, requests)
+
+    def _build(
+        self, scheduler_output: SchedulerOutput, requests: Mapping[str, Request]
+    ) -> AuxOutputConnectorMetadata:
+        """``build_connector_meta`` where it is refused for the first request that is inconsistent."""
+        scheduled = scheduler_output.num_scheduled_tokens
+        lineup, batch, starting = self._line_up(scheduled)
+        everyone = lineup.everyone
+        found = look_up(everyone, requests, scheduled)
+        # Of the same batch object: it is all active requests, and they are looked up already.
+        running = found if batch is everyone else batch.find(requests)
+        if starting:
+            require_sampling(starting, requests)
+        new: HashColumns = [], [], []
+        replaced: Replaced = {}
+        progress: Progress = []
+        if indices := changed(found, lineup.num_sent):
+            collect(indices, lineup, found, new, replaced, progress)
+        first: list[Request] = []
+        starts = EmitStarts(batch.roster, self._emit_starts(running, first.append))
+        for request in first:
+            self._compare(request, replaced, progress)
+        if not self._strict:
+            first += [requests[name] for name in new[0] if not requests[name].num_output_tokens]
+            self._tell_turns(first, replaced)
         # Nothing is refused from here on, so this is where the state may change.
+        if not self._strict:
+            self._prompts.update((name, requests[name].num_prompt_tokens) for name in starting)
+            self._prompts.update((request.request_id, request.num_prompt_tokens) for request in first)
         self._commit(lineup, batch, starting, progress)
         return self._deliver(starts, new, scheduled, replaced)
+
+    def _build_all_but_failing(
+        self, scheduler_output: SchedulerOutput, requests: Mapping[str, Request]
+    ) -> AuxOutputConnectorMetadata:
+        """``build_connector_meta`` after it was refused: requests that are to blame fail.
+
+        Those with bad hashes are found at once; for any other the step is built once more, and the loop ends because
+        each time one more request is replaced.
+        """
+        sound = dict(requests)
+        for request_id, sent in self._sent.items():
+            if request_id in requests:
+                try:
+                    check_unsent(request_id, requests[request_id].block_hashes, *sent)
+                except ProtocolViolation as violation:
+                    sound[request_id] = self._as_sent(violation, sound)
+        while True:
+            try:
+                return self._build(scheduler_output, sound)
+            except ProtocolViolation as violation:
+                sound[str(violation.request_id)] = self._as_sent(violation, sound)
 
     def _as_sent(self, violation: ProtocolViolation, requests: Mapping[str, Request]) -> Request:
         """Fail the request that a step was refused for; one like it that has no hashes but those sent.
@@ -178,7 +179,7 @@ class AuxOutputSchedulerConnector:
         if isinstance(request, AsSent):
             raise violation
         self._fail(violation)
-        num_sent, last = self._sent.get(request_id, _NOTHING_SENT)
+        num_sent, last = self._sent.get(request_id, NOTHING_SENT)
         return AsSent(request_id, [last] * num_sent, request)
 
     def take_output(
@@ -222,7 +223,7 @@ class AuxOutputSchedulerConnector:
         if token_start <= accepted_end < token_end:
             return owned(rows[: accepted_end - token_start])  # _kernel.num_accepted_rows
         if accepted_end > token_end or request.is_finished():
-            self._fail(_misplaced(request_id, token_start, token_end, accepted_end))
+            self._fail(misplaced(request_id, token_start, token_end, accepted_end))
         return None
 
     def request_finished(self, request: Request) -> None:
@@ -234,16 +235,21 @@ class AuxOutputSchedulerConnector:
             ProtocolViolation: SCHED-TERM-8, SCHED-HASH-10: its hash list shrank or mixes lengths.
         """
         request_id = request.request_id
+        sent = self._sent.get(request_id)
+        if sent is not None:
+            self._end(request, request_id, *sent)
         if self._failed and request.is_finished():
             # One that was preempted runs again, and has failed as before.
             self._failed.pop(request_id, None)
-        sent = self._sent.get(request_id)
-        if sent is None:
-            return
-        num_sent, last = sent
+
+    def _end(self, request: Request, request_id: str, num_sent: int, last: bytes) -> None:
+        """``request_finished`` of an active request."""
         block_hashes = request.block_hashes
         unsent = len(block_hashes) - num_sent
-        if not unsent:
+        if not unsent or (
+            self._prompts and not request.num_output_tokens and unsent > 0 and self._is_next_turn(request)
+        ):
+            # Of a next turn that the worker was not told of, it would take them for those of dropped tokens.
             final = None
         elif (
             unsent == 1
@@ -257,6 +263,7 @@ class AuxOutputSchedulerConnector:
             final = self._pack_final(request, num_sent, last)
         self._ended[request_id] = final
         del self._sent[request_id]
+        self._prompts.pop(request_id, None)
         self._lineup = None
 
     def _pack_final(self, request: Request, num_sent: int, last: bytes) -> tuple[bytes, int] | None:
@@ -266,8 +273,6 @@ class AuxOutputSchedulerConnector:
             return pack_unsent(request_id, request.block_hashes, num_sent, last, "SCHED-TERM-8")
         except ProtocolViolation as violation:
             self._fail(violation)
-            if request.is_finished():
-                del self._failed[request_id]
             return None
 
     def _split(self, output: StepOutputs) -> Parts:
@@ -305,22 +310,37 @@ class AuxOutputSchedulerConnector:
         """
         self._generation += 1
         self._sent = {}
+        self._prompts = {}
         self._ended = {}
         self._lineup = None
 
     def _compare(self, request: Request, replaced: Replaced, progress: Progress) -> None:
-        """Notice that hashes of a request without output were replaced, where its list has the old length. O(1).
+        """Notice that hashes of a request without output were replaced, where its list has the old length.
+
+        O(1), and O(active requests) where it is so.
 
         Only a session's next turn replaces hashes, and this is how it comes, so that decode steps need not look.
         """
         request_id, block_hashes = request.request_id, request.block_hashes
-        num_sent, last = self._sent.get(request_id, _NOTHING_SENT)
+        num_sent, last = self._sent.get(request_id, NOTHING_SENT)
         if num_sent and num_sent == len(block_hashes) and block_hashes[-1] != last:
             pack_replaced(replaced, request_id, block_hashes, num_sent)
             index = list(self._sent).index(request_id)
             progress.append((index, request_id, (num_sent, block_hashes[-1])))
 
-    def _line_up(self, scheduled: Mapping[str, int]) -> tuple[_Lineup, _Batch, Sequence[str]]:
+    def _tell_turns(self, requests: Iterable[Request], replaced: Replaced) -> None:
+        """Send the whole lists of sessions' next turns, which drop tokens (FAIL-TURN-1). O(requests)."""
+        for request in requests:
+            request_id, hashes = request.request_id, request.block_hashes
+            if request_id not in replaced and hashes and self._is_next_turn(request):
+                replaced[request_id] = pack_unsent(request_id, hashes, 0, b"")
+
+    def _is_next_turn(self, request: Request) -> bool:
+        """Whether an active request without output has another prompt than before."""
+        prompt = request.num_prompt_tokens
+        return self._prompts.get(request.request_id, prompt) != prompt and not isinstance(request, AsSent)
+
+    def _line_up(self, scheduled: Mapping[str, int]) -> tuple[Lineup, Batch, Sequence[str]]:
         """The active and the starting requests, the batch, and those that start.
 
         A comparison of ids if the batch is one of the latest and no request ended since; else O(active +
@@ -339,29 +359,29 @@ class AuxOutputSchedulerConnector:
         elif not scheduled.keys() <= active.keys():
             starting = [name for name in ids if name not in active]
         if lineup is None or starting:
-            sent = [*active.values(), *[_NOTHING_SENT] * len(starting)]
+            sent = [*active.values(), *[NOTHING_SENT] * len(starting)]
             num_sent, last = [num for num, _ in sent], [newest for _, newest in sent]
             recent = [] if lineup is None else lineup.recent
-            lineup = _Lineup((*names, *starting), num_sent, last, recent)
-        return lineup, lineup.everyone if lineup.everyone.names == ids else _Batch(ids), starting
+            lineup = Lineup((*names, *starting), num_sent, last, recent)
+        return lineup, lineup.everyone if lineup.everyone.names == ids else Batch(ids), starting
 
     def _commit(
         self,
-        lineup: _Lineup,
-        batch: _Batch,
+        lineup: Lineup,
+        batch: Batch,
         starting: Sequence[str],
         progress: Progress,
     ) -> None:
         """Count requests as active and hashes as sent. O(both)."""
         active = self._sent
         for name in starting:
-            active[name] = _NOTHING_SENT
+            active[name] = NOTHING_SENT
         num_sent, last = lineup.num_sent, lineup.last
         for index, name, sent in progress:
             active[name] = sent
             num_sent[index], last[index] = sent
         if batch not in lineup.recent:
-            lineup.recent = [batch, *lineup.recent[: _NUM_RECENT - 1]]
+            lineup.recent = [batch, *lineup.recent[: NUM_RECENT - 1]]
         self._lineup = lineup
 
     def _deliver(
@@ -399,81 +419,6 @@ class AuxOutputSchedulerConnector:
             _require(same, "the lineup is not the active requests")
             for batch in lineup.recent:
                 _require(active.keys() >= set(batch.names), "a request of a recent batch is not active")
-
-
-def _finder(names: tuple[str, ...]) -> Callable[[Mapping[str, Request]], tuple[Request, ...]]:
-    """A function that looks up all names in one call."""
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda requests: tuple([requests[name] for name in names])
-
-
-def _look_up(
-    batch: _Batch, requests: Mapping[str, Request], scheduled: Mapping[str, int]
-) -> tuple[Request, ...]:
-    """The engine's requests of a batch, or a refusal that names one it does not know."""
-    try:
-        return batch.find(requests)
-    except KeyError:
-        missing = next(name for name in batch.names if name not in requests)
-        clause = "SCHED-META-1" if missing in scheduled else "SCHED-HASH-6"
-        raise ProtocolViolation(clause, missing, "it is not among the engine's requests") from None
-
-
-def _changed(requests: Sequence[Request], num_sent: list[int]) -> Iterable[int]:
-    """Positions of requests whose hash list has not just the length sent. O(requests)."""
-    counts = [len(request.block_hashes) for request in requests]
-    if counts == num_sent:
-        return ()
-    return compress(range(len(counts)), map(ne, counts, num_sent))
-
-
-def _collect(
-    changed: Iterable[int],
-    lineup: _Lineup,
-    found: Sequence[Request],
-    new: HashColumns,
-    replaced: Replaced,
-    progress: Progress,
-) -> None:
-    """Add what is new of requests whose hash list has not just the length sent. O(their new hashes).
-
-    Args:
-        changed: their positions.
-        replaced: gets the whole lists of those of which hashes that were sent no longer stand (SCHED-HASH-12).
-    """
-    names, data, sizes = new
-    ids, nums_sent, lasts = lineup.everyone.names, lineup.num_sent, lineup.last
-    for index in changed:
-        name, block_hashes = ids[index], found[index].block_hashes
-        num_sent, last = nums_sent[index], lasts[index]
-        if (
-            num_sent
-            and len(block_hashes) == num_sent + 1
-            and block_hashes[-2] is last
-            and type(fresh := block_hashes[-1]) is bytes
-            and len(fresh) == len(last)
-        ):
-            # By far the most frequent case, without a call, a slice and a join.
-            names.append(name)
-            data.append(fresh)
-            sizes.append(len(last))
-            progress.append((index, name, (num_sent + 1, fresh)))
-            continue
-        if 0 < num_sent <= len(block_hashes) and block_hashes[num_sent - 1] != last:
-            packed = pack_replaced(replaced, name, block_hashes, num_sent)
-        else:
-            packed = pack_unsent(name, block_hashes, num_sent, last)
-        append(new, name, packed)
-        progress.append((index, name, (len(block_hashes), block_hashes[-1])))
-
-
-def _misplaced(request_id: str, start: int, end: int, accepted_end: int) -> ProtocolViolation:
-    """The refusal of output whose rows do not reach the accepted tokens, or of which none is accepted."""
-    problem = f"output rows [{start}, {end}) and accepted end {accepted_end}: "
-    if accepted_end < start:
-        return ProtocolViolation("SCHED-TAKE-6", request_id, problem + "a finished request gets no row")
-    return ProtocolViolation("SCHED-TAKE-7", request_id, problem + "rows are missing")
 
 
 def _require(holds: bool, sentence: str) -> None:

@@ -7,7 +7,8 @@ the block of the store's arena that they stay in; blocks are published by name (
 the step's own rows (``_outputs``).
 
 Every call first finds out what it would do, which is where it may refuse, and only then changes anything. Rows and
-slots beyond a capture cursor are not part of the state: they may be written before.
+slots beyond a capture cursor are not part of the state: they may be written before. So is the age of blocks that no
+request refers to: what a refused call looked up counts as used.
 
 Costs: "blocks" are those that fill or get a key in the step.
 """
@@ -21,10 +22,11 @@ import numpy as np
 
 from ._capture import places
 from ._intake import Intake, Writing, read
-from ._landing import Landing, PendingStep, Read, failed_outputs, land
+from ._landing import Landing, Read, land
 from ._options import errors_mode
-from ._profiles import LATEST, PROFILES
+from ._profiles import LATEST, checked
 from ._requests import RequestTable
+from ._steps import PendingStep, failed_outputs
 from .errors import ProtocolViolation, StoreError, log_failure
 from .store import ArenaStore
 
@@ -91,8 +93,7 @@ class WorkerCore:
         sizes = block_size, *shape_per_token, max_objects, max_num_seqs, max_in_flight
         if min(sizes) < 1:
             raise ValueError(f"block_size, shape_per_token and the limits are at least 1, not {sizes}")
-        if profile not in PROFILES:
-            raise ValueError(f"profile {profile!r} is not known; known are {', '.join(PROFILES)}")
+        checked(profile)
         self.failures: Counter[str] = Counter()
         """Requests that failed, by clause (``errors="request"``)."""
         self._block_size = block_size
@@ -109,6 +110,8 @@ class WorkerCore:
         self._table = RequestTable()
         self._steps: deque[PendingStep] = deque()
         self._generation = 0
+        self._told: set[str] = set()
+        """Requests of void steps that are known to have failed."""
         self._closed = False
 
     def begin_step(self, metadata: AuxOutputConnectorMetadata | None) -> None:
@@ -150,6 +153,8 @@ class WorkerCore:
         # Nothing is refused from here on.
         self._enter(max(metadata.generation, self._generation), table)
         intake.commit()
+        if intake.num_kept:
+            self._turn(intake.num_kept)
         if failing:
             self._fail({name: violation for name, violation in failing.items() if name not in leaving})
             intake.go_on(failing)
@@ -257,6 +262,7 @@ class WorkerCore:
             raise
         # Nothing is refused from here on.
         landing.commit()
+        self._store.give_back(landing.dropped)
         release = []
         if not self._strict:
             self._fail(failing)
@@ -392,20 +398,30 @@ class WorkerCore:
         if table is not self._table:
             for step in self._steps:
                 step.void_since = step.void_since or generation
+            self._told |= {self._table.ids[seat] for seat in self._table.errors} if self._steps else set()
             for seat in self._table.seats.values():
                 self._store.give_back(self._table.slots(seat))
             self._table = table
         self._generation = generation
 
+    def _turn(self, request_ids: Iterable[str]) -> None:
+        """Tokens at the end of requests were replaced: drop what is in flight of them (WORK-KEYS-2)."""
+        seats = {self._table.seats[request_id] for request_id in request_ids}
+        self._table.turned |= seats
+        for step in self._steps:
+            step.stale |= seats.intersection(step.seats.tolist())
+
     def _land_void(self, step: PendingStep) -> Mapping[str, AuxRequestOutput]:
         """Take a step out of flight whose requests a new generation has dropped: none gets rows of it."""
         problem = f"its step was in flight when generation {step.void_since} began"
         ids = step.roster.ids
-        objections = [ProtocolViolation("WORK-BEGIN-3", name, problem) for name in ids]
-        # Of the generation before, whatever has failed since.
-        failing = self._failing(objections, RequestTable())
+        errors = {name: ProtocolViolation("WORK-BEGIN-3", name, problem) for name in ids}
+        self._failing([errors[name] for name in ids if name not in self._told], RequestTable())
+        self._told.update(ids)
         self._steps.popleft()
-        return failed_outputs(step, {name: str(violation) for name, violation in failing.items()})
+        if not any(each.void_since for each in self._steps):
+            self._told.clear()
+        return failed_outputs(step, {name: str(violation) for name, violation in errors.items()})
 
     def _land(self, step: PendingStep, release: list[bytes]) -> None:
         """Take the oldest step out of flight; tear down who ended and has nothing left in flight (WORK-TEAR-1)."""

@@ -32,6 +32,14 @@ class StoreError(RuntimeError):
     """A store failed in a way that the protocol does not know, or is closed."""
 
 
+def misplaced(request_id: str, start: int, end: int, accepted_end: int) -> ProtocolViolation:
+    """The refusal of output whose rows do not reach the accepted tokens, or of which none is accepted."""
+    problem = f"output rows [{start}, {end}) and accepted end {accepted_end}: "
+    if accepted_end < start:
+        return ProtocolViolation("SCHED-TAKE-6", request_id, problem + "a finished request gets no row")
+    return ProtocolViolation("SCHED-TAKE-7", request_id, problem + "rows are missing")
+
+
 def log_failure(violation: ProtocolViolation) -> None:
     """Tell the log that a request failed alone."""
     logger.error("no more routed-experts rows for a request that failed: %s", violation)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ._landing import PendingStep
     from ._options import Errors
     from ._snapshots import Snapshots
+    from ._steps import PendingStep
     from ._wire import AuxOutputConnectorMetadata, AuxRequestOutput
 
 
@@ -262,10 +262,10 @@ class AuxOutputWorkerConnector:
 
     def begin_step(self, metadata: AuxOutputConnectorMetadata | None) -> None:
         """Take in one step's metadata, before its forward pass; see ``WorkerCore.begin_step``."""
-        self._has_metadata = metadata is not None
         if self._core is not None:
             with self._lock:
                 self._core.begin_step(metadata)
+        self._has_metadata = metadata is not None
 
     def prepare_output(self, input_batch: Any) -> PendingAuxOutput | None:
         """Take a snapshot of the step's rows, on the compute stream and without waiting.

@@ -38,8 +38,25 @@ class Request:
     num_in_flight: int = 0
     finished: bool = False
     """Ended; torn down when nothing is in flight."""
+    turned: bool = False
+    """Tokens at its end were replaced: where, its next step says (WORK-KEYS-2)."""
+    num_stale: int = 0
+    """How many of its steps in flight, the first ones, are of tokens that were replaced."""
     error: str | None = None
     """Why it failed (``errors="request"``); from then on it holds nothing."""
+
+    def turned_to(self, start: int, block_size: int) -> Request:
+        """The request without rows of tokens from ``start`` on, which were replaced.
+
+        A block that was complete is not made incomplete again: there capture goes back (WORK-CAPTURE-2). Rows of
+        dropped tokens that were returned did not count, so from ``start`` on rows are due again.
+        """
+        kept = tuple(entry for entry in self.pending if (entry[0] + 1) * block_size <= start)
+        request = replace(self, turned=False, pending=kept, emit_cursor=min(self.emit_cursor, start))
+        tail_start = self.capture_cursor - len(self.tail)
+        if tail_start <= start < self.capture_cursor:
+            return replace(request, tail=self.tail[: start - tail_start], capture_cursor=start)
+        return request
 
     def failed(self, error: str) -> Request:
         """What stays of it when it fails: enough to say so until it ends."""
@@ -67,6 +84,8 @@ def captured(
         ProtocolViolation: WORK-CAPTURE-2: it goes back; WORK-CAPTURE-3: it skips positions that no step had
             scheduled; WORK-CAPTURE-4: the first capture is inside a block.
     """
+    if request.turned:
+        request = request.turned_to(start, block_size)
     cursor = start if request.capture_cursor < 0 else request.capture_cursor
     if start < cursor:
         raise ProtocolViolation("WORK-CAPTURE-2", request_id, f"capture goes back from {cursor} to {start}")
@@ -91,7 +110,12 @@ def captured(
 
 
 def published(request: Request) -> tuple[Request, list[tuple[Key, NDArray[Any]]]]:
-    """The request without the blocks whose key has arrived, and these blocks (WORK-PUBLISH-1)."""
+    """The request without the blocks whose key has arrived, and these blocks (WORK-PUBLISH-1).
+
+    None where tokens were replaced, until it is known which.
+    """
+    if request.turned:
+        return request, []
     ready = [(request.keys[block], rows) for block, rows in request.pending if block < len(request.keys)]
     waiting = tuple((block, rows) for block, rows in request.pending if block >= len(request.keys))
     return replace(request, pending=waiting), ready

@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from .engine import AsSent, WithHashes
+from .engine import AsSent, as_computed
 from .errors import ProtocolViolation
 from .profiles import LATEST, profile_named
 from .retention import Retention
@@ -156,6 +156,9 @@ class AuxOutputSchedulerConnector:
         """Requests that failed, by the clause that was broken; FAIL-TELL-1 where the worker said so."""
         self._generation = 0
         self._active: dict[str, Sent] = {}
+        # Tokens in the prompt of each active request when it started or was last named without output; only where
+        # requests fail.
+        self._prompts: dict[str, int] = {}
         # Ended requests with their final hashes, in the order of the terminal events.
         self._ended: dict[str, list[bytes]] = {}
 
@@ -178,9 +181,14 @@ class AuxOutputSchedulerConnector:
         requests = self._as_computed(scheduler_output.num_scheduled_tokens, requests)
         while True:
             try:
-                return self._build(scheduler_output, requests)
+                metadata = self._build(scheduler_output, requests)
             except ProtocolViolation as violation:
-                requests = {**requests, str(violation.request_id): self._as_sent(violation, requests)}
+                request_id = str(violation.request_id)
+                self._fail_alone(violation, requests)
+                requests = {**requests, request_id: self._as_sent(request_id, requests.get(request_id))}
+            else:
+                self._remember_prompts(requests, metadata)
+                return metadata
 
     def _as_computed(
         self, scheduled: Mapping[str, int], requests: Mapping[str, Request]
@@ -188,13 +196,8 @@ class AuxOutputSchedulerConnector:
         """The requests without hashes of blocks that are not computed, except those sent (SCHED-HASH-1, -3)."""
         if self._retention is None:
             return requests
-        shown = dict(requests)
-        for request_id, request in requests.items():
-            computed = cast("ComputedRequest", request).num_computed_tokens + scheduled.get(request_id, 0)
-            sent = self._active.get(request_id, NOTHING_SENT).num_hashes
-            end = max(computed // self._retention.hash_block_size, sent)
-            shown[request_id] = WithHashes(request_id, list(request.block_hashes[:end]), request)
-        return shown
+        sent = {request_id: each.num_hashes for request_id, each in self._active.items()}
+        return as_computed(scheduled, requests, sent, self._retention.hash_block_size)
 
     def _build(
         self, scheduler_output: SchedulerOutput, requests: Mapping[str, Request]
@@ -206,7 +209,7 @@ class AuxOutputSchedulerConnector:
         for request_id in scheduler_output.num_scheduled_tokens:
             request = _look_up(requests, request_id, "SCHED-META-1")
             sent = self._active.get(request_id, NOTHING_SENT)
-            again = _is_replaced(request, sent, compare=request.num_output_tokens == 0)
+            again = self._is_next_turn(request) or _is_replaced(request, sent, scheduled=True)
             new_hashes[request_id] = _unsent_hashes(request_id, request, sent, again=again)
             if again:
                 replaced[request_id] = list(request.block_hashes)
@@ -214,7 +217,7 @@ class AuxOutputSchedulerConnector:
         for request_id, sent in self._active.items():
             if request_id not in emit_starts:
                 request = _look_up(requests, request_id, "SCHED-HASH-6")
-                again = _is_replaced(request, sent)
+                again = self._is_next_turn(request, sent) or _is_replaced(request, sent)
                 new_hashes[request_id] = _unsent_hashes(request_id, request, sent, again=again)
                 if again:
                     replaced[request_id] = list(request.block_hashes)
@@ -292,13 +295,17 @@ class AuxOutputSchedulerConnector:
         Raises:
             ProtocolViolation: its hash list shrank or mixes lengths (SCHED-TERM-8, SCHED-HASH-10).
         """
-        shown = self._as_computed({}, {request.request_id: request})
+        sent = self._active.get(request.request_id, NOTHING_SENT)
+        shown = self._as_computed({}, {request.request_id: request})[request.request_id]
+        is_untold = self._is_next_turn(shown, sent)
         try:
-            self._finish(shown[request.request_id])
+            # Hashes of a turn of which the worker was not told it would take for those of dropped tokens.
+            self._finish(self._as_sent(request.request_id, shown) if is_untold else shown)
         except ProtocolViolation as violation:
             self._fail(violation)
             del self._active[request.request_id]
             self._ended[request.request_id] = []
+        self._prompts.pop(request.request_id, None)
         if request.is_finished():
             # One that was preempted runs again, and has failed as before.
             self._failed.discard(request.request_id)
@@ -342,6 +349,7 @@ class AuxOutputSchedulerConnector:
         """
         self._generation += 1
         self._active = {}
+        self._prompts = {}
         self._ended = {}
         if self._retention is not None:
             self._retention.reset()
@@ -356,14 +364,40 @@ class AuxOutputSchedulerConnector:
             self.failures[violation.clause] += 1
             _logger.error("%s", violation)
 
-    def _as_sent(self, violation: ProtocolViolation, requests: Mapping[str, Request]) -> Request:
-        """Fail the request that a step was refused for; one like it, with no hashes but those that were sent."""
-        request_id = str(violation.request_id)
-        if isinstance(requests.get(request_id), AsSent):
+    def _fail_alone(self, violation: ProtocolViolation, requests: Mapping[str, Request]) -> None:
+        """Fail the request that a step was refused for; raise if there is nothing more of it to leave out."""
+        if isinstance(requests.get(str(violation.request_id)), AsSent):
             raise violation
         self._fail(violation)
-        request, sent = requests.get(request_id), self._active.get(request_id, NOTHING_SENT)
+
+    def _as_sent(self, request_id: str, request: Request | None) -> Request:
+        """A request like it, with no hashes but as many as were sent."""
+        sent = self._active.get(request_id, NOTHING_SENT)
         return AsSent(request_id, [sent.last] * sent.num_hashes, request)
+
+    def _remember_prompts(
+        self, requests: Mapping[str, Request], metadata: AuxOutputConnectorMetadata
+    ) -> None:
+        """Take over the prompts of what metadata names, so that a session's next turn is told from the one before."""
+        if self._errors == "raise":
+            return
+        for request_id in {*metadata.requests, *metadata.block_hashes} & self._active.keys():
+            request = requests[request_id]
+            if request_id not in self._prompts or request.num_output_tokens == 0:
+                self._prompts[request_id] = request.num_prompt_tokens
+
+    def _is_next_turn(self, request: Request, sent: Sent | None = None) -> bool:
+        """Whether an active request is a session's next turn, of which the worker was not told (FAIL-TURN-1).
+
+        Args:
+            sent: it is not scheduled, so it is named only with hashes behind these.
+        """
+        if self._errors == "raise" or isinstance(request, AsSent):
+            return False
+        if sent is not None and len(request.block_hashes) <= sent.num_hashes:
+            return False
+        prompt = self._prompts.get(request.request_id, request.num_prompt_tokens)
+        return prompt != request.num_prompt_tokens and request.num_output_tokens == 0
 
     def _emit_start(self, request_id: str, request: Request) -> int:
         """First position whose row the worker has to emit, were the request to start now (SCHED-EMIT)."""
@@ -412,15 +446,14 @@ def _look_up(requests: Mapping[str, Request], request_id: str, clause: str) -> R
     return requests[request_id]
 
 
-def _is_replaced(request: Request, sent: Sent, compare: bool = False) -> bool:
+def _is_replaced(request: Request, sent: Sent, scheduled: bool = False) -> bool:
     """Whether hashes that were sent no longer stand (SCHED-HASH-12).
 
-    A hash covers its whole prefix, so a change anywhere in what was sent shows in the last one sent.
-
-    Args:
-        compare: look also when nothing is to be sent: only a session's next turn replaces hashes, and it has no
-            output when it is first scheduled.
+    A hash covers its whole prefix, so a change anywhere in what was sent shows in the last one sent. Only a session's
+    next turn replaces hashes, and it has no output when it is first scheduled: then it is looked at even if nothing is
+    to be sent.
     """
+    compare = scheduled and request.num_output_tokens == 0
     unsent = len(request.block_hashes) - sent.num_hashes
     compared = unsent > 0 or (compare and unsent == 0)
     return compared and sent.num_hashes > 0 and request.block_hashes[sent.num_hashes - 1] != sent.last

@@ -6,7 +6,7 @@ written (SCHED-META-5). Token counts and positions are in tokens.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,8 +84,7 @@ class WithHashes:
         """Of a request of the engine; None: the engine does not know it."""
         self.request_id = request_id
         self.block_hashes = block_hashes
-        params = None if request is None else request.sampling_params
-        self.sampling_params: SamplingParams = _EveryRow() if params is None else params
+        self.sampling_params = None if request is None else request.sampling_params
         self.num_tokens = 1 if request is None else request.num_tokens
         self.num_prompt_tokens = 1 if request is None else request.num_prompt_tokens
         self.num_output_tokens = 0 if request is None else request.num_output_tokens
@@ -98,8 +97,31 @@ class WithHashes:
 class AsSent(WithHashes):
     """A request that failed, as its scheduler connector goes on with it: no hashes but those that were sent."""
 
+    def __init__(self, request_id: str, block_hashes: list[bytes], request: Request | None) -> None:
+        """One without sampling parameters wants every row."""
+        super().__init__(request_id, block_hashes, request)
+        self.sampling_params = self.sampling_params or _EveryRow()
+
 
 class _EveryRow:
     """Sampling parameters of a request that has none."""
 
     routed_experts_prompt_start = 0
+
+
+def as_computed(
+    scheduled: Mapping[str, int], requests: Mapping[str, Request], sent: Mapping[str, int], block_size: int
+) -> Mapping[str, Request]:
+    """Requests without hashes of blocks that are not computed, except those sent before.
+
+    Args:
+        scheduled: tokens that each has in the step that is built; none, no entry.
+        sent: hashes of each that were sent; none, no entry.
+        block_size: tokens per hash.
+    """
+    shown: dict[str, Request] = {}
+    for request_id, request in requests.items():
+        computed = cast("ComputedRequest", request).num_computed_tokens + scheduled.get(request_id, 0)
+        end = max(computed // block_size, sent.get(request_id, 0))
+        shown[request_id] = WithHashes(request_id, list(request.block_hashes[:end]), request)
+    return shown

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -24,12 +24,15 @@ from .connector import AuxOutputConnectorMetadata, AuxRequestOutput
 from .errors import ProtocolViolation
 from .profiles import LATEST, profile_named
 from .retention import held_by_scheduler
+from .state import PendingStep, State
 from .store import BlockStore, Key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from numpy.typing import DTypeLike, NDArray
+
+    Counts = Sequence[int] | NDArray[Any]
 
 _logger = logging.getLogger(__name__)
 _BOTH = "it runs and ends in one step"
@@ -51,48 +54,6 @@ class Usage(NamedTuple):
     """Blocks in the store."""
     buffered_rows: int
     """Rows of incomplete blocks and of blocks without a key, outside the store."""
-
-
-@dataclass(frozen=True)
-class PendingStep:
-    """A step in flight: its boundaries and its rows, copied."""
-
-    request_ids: tuple[str, ...]
-    token_starts: tuple[int, ...]
-    """First position of each request, as it was scheduled."""
-    rows: tuple[NDArray[Any], ...]
-    """One ``(num_tokens, num_layers, top_k)`` a request, rejected drafts included."""
-    unknown: frozenset[str]
-    """Requests that never began (``errors="request"``)."""
-    generation: int
-    """The worker's when the step was prepared; a step of an earlier one is void (``errors="request"``)."""
-
-
-@dataclass
-class _State:
-    """Everything the worker remembers between calls."""
-
-    generation: int
-    requests: dict[str, Request]
-    in_flight: tuple[PendingStep, ...]
-    store: BlockStore
-    release: tuple[Key, ...] = ()
-    """Keys to release before the call returns."""
-
-    def copy(self) -> _State:
-        """A state that changes on its own."""
-        return _State(self.generation, dict(self.requests), self.in_flight, self.store.copy())
-
-    def drop(self, request_id: str) -> None:
-        """Forget a request; its keys are released last first, so that a prefix outlives what follows it."""
-        self.release += self.requests.pop(request_id).keys[::-1]
-
-    def drop_ended(self, request_ids: Iterable[str]) -> None:
-        """Forget those of the requests that ended and have nothing in flight (WORK-TEAR-1, -2)."""
-        for request_id in request_ids:
-            request = self.requests.get(request_id)
-            if request is not None and request.finished and not request.num_in_flight:
-                self.drop(request_id)
 
 
 class WorkerCore:
@@ -137,7 +98,9 @@ class WorkerCore:
         self._max_in_flight = max_in_flight
         self._errors = errors
         self._closed = False
-        self._state = _State(0, {}, (), BlockStore(max_objects, self._profile.store_grows))
+        self._state = State(0, {}, (), BlockStore(max_objects, self._profile.store_grows))
+        # Requests of void steps that are known to have failed.
+        self._told: set[str] = set()
         self.failures: Counter[str] = Counter()
         """Requests that failed, by clause (``errors="request"``)."""
 
@@ -175,8 +138,8 @@ class WorkerCore:
     def prepare_output(
         self,
         request_ids: Sequence[str],
-        token_starts: Sequence[int] | NDArray[Any],
-        query_start_loc: Sequence[int] | NDArray[Any],
+        token_starts: Counts,
+        query_start_loc: Counts,
         rows: NDArray[Any],
     ) -> PendingStep:
         """Take a snapshot of one step's rows, after its forward pass; the step is in flight from then on.
@@ -213,8 +176,8 @@ class WorkerCore:
     def process_output(
         self,
         pending: PendingStep,
-        num_sampled: Sequence[int] | NDArray[Any],
-        num_rejected: Sequence[int] | NDArray[Any],
+        num_sampled: Counts,
+        num_rejected: Counts,
     ) -> dict[str, AuxRequestOutput]:
         """Store the oldest step's rows, then return what its requests are due.
 
@@ -244,9 +207,11 @@ class WorkerCore:
             outputs = self._void(state, pending)
             self._state = state
             return outputs
-        accepted = self._capture(state, pending, num_rejected)
-        self._write(state, self._take_ready(state, pending.request_ids))
-        outputs = self._emit(state, pending, num_sampled, accepted)
+        stale = self._take_stale(state, pending)
+        accepted = self._capture(state, pending, num_rejected, stale)
+        landed = [request_id for request_id in pending.request_ids if request_id not in stale]
+        self._write(state, self._take_ready(state, landed))
+        outputs = self._emit(state, pending, num_sampled, accepted, stale)
         self._land(state)
         self._state = state
         return outputs
@@ -265,7 +230,7 @@ class WorkerCore:
     def close(self) -> None:
         """Drop everything, steps in flight included; every later call is refused, except closing again."""
         self._closed = True
-        self._state = _State(
+        self._state = State(
             self._state.generation,
             {},
             (),
@@ -280,8 +245,8 @@ class WorkerCore:
     def _require_step(
         self,
         request_ids: Sequence[str],
-        token_starts: Sequence[int] | NDArray[Any],
-        query_start_loc: Sequence[int] | NDArray[Any],
+        token_starts: Counts,
+        query_start_loc: Counts,
         rows: NDArray[Any],
     ) -> None:
         """Refuse a batch whose parts do not fit together, and one step too many (WORK-STEP-1)."""
@@ -300,7 +265,7 @@ class WorkerCore:
             if is_so:
                 raise ProtocolViolation("WORK-STEP-1", None, what)
 
-    def _fail(self, state: _State, violation: ProtocolViolation) -> None:
+    def _fail(self, state: State, violation: ProtocolViolation) -> None:
         """Raise, or let only the request fail that the violation is about: it gives up what it holds."""
         if self._errors == "raise":
             raise violation
@@ -317,7 +282,7 @@ class WorkerCore:
         self.failures[violation.clause] += 1
         _logger.error("%s", violation)
 
-    def _enter(self, state: _State, metadata: AuxOutputConnectorMetadata) -> None:
+    def _enter(self, state: State, metadata: AuxOutputConnectorMetadata) -> None:
         """Begin the metadata's generation, and the requests that start with it.
 
         A new generation drops every request, so it needs an empty pipeline; none goes back (WORK-BEGIN-2, -3). Where
@@ -328,6 +293,8 @@ class WorkerCore:
             if state.in_flight and self._errors == "raise":
                 what = f"generation {generation} begins with {len(state.in_flight)} steps in flight"
                 raise ProtocolViolation("WORK-BEGIN-3", None, what)
+            if state.in_flight:
+                self._told.update(name for name, each in state.requests.items() if each.error is not None)
             for request_id in list(state.requests):
                 state.drop(request_id)
             state.generation = generation
@@ -342,7 +309,7 @@ class WorkerCore:
                 if request_id in state.requests:
                     self._fail(state, ProtocolViolation("WORK-BEGIN-2", request_id, what))
 
-    def _require_known(self, state: _State, metadata: AuxOutputConnectorMetadata) -> None:
+    def _require_known(self, state: State, metadata: AuxOutputConnectorMetadata) -> None:
         """Hashes and terminal events are of requests that run or live (WORK-BEGIN-5)."""
         running = {*state.requests, *metadata.requests}
         named = (*metadata.block_hashes, *_replaced(metadata), *metadata.finished_requests)
@@ -351,7 +318,7 @@ class WorkerCore:
                 what = "it gets hashes or ends and never began"
                 self._fail(state, ProtocolViolation("WORK-BEGIN-5", request_id, what))
 
-    def _start(self, state: _State, request_id: str, emit_start: int) -> None:
+    def _start(self, state: State, request_id: str, emit_start: int) -> None:
         """Of a settled request that runs on the emit start is compared (WORK-BEGIN-4).
 
         Where requests fail, one that runs again while a step of its earlier activation is in flight does too.
@@ -367,7 +334,7 @@ class WorkerCore:
         if state.requests[request_id].error is not None:
             state.requests[request_id] = replace(state.requests[request_id], finished=False)
 
-    def _take_hashes(self, state: _State, metadata: AuxOutputConnectorMetadata) -> list[Key]:
+    def _take_hashes(self, state: State, metadata: AuxOutputConnectorMetadata) -> list[Key]:
         """Give requests their new keys; those to retain."""
         retain: list[Key] = []
         replaced = _replaced(metadata)
@@ -376,7 +343,7 @@ class WorkerCore:
         return retain
 
     def _take_keys(
-        self, state: _State, request_id: str, block_hashes: Iterable[bytes], anew: bool
+        self, state: State, request_id: str, block_hashes: Iterable[bytes], anew: bool
     ) -> list[Key]:
         """Append a request's new hashes to its keys, or take them in their place; the new ones (WORK-KEYS-1, -2)."""
         request = state.requests.get(request_id)
@@ -387,15 +354,28 @@ class WorkerCore:
         kept = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))) if anew else len(request.keys)
         state.release += request.keys[kept:][::-1]
         added = keys[kept:] if anew else keys
-        state.requests[request_id] = replace(request, keys=(*request.keys[:kept], *added))
+        request = replace(request, keys=(*request.keys[:kept], *added))
+        if anew:
+            request = replace(request, turned=True, num_stale=request.num_in_flight)
+        state.requests[request_id] = request
         return added
 
-    def _capture(self, state: _State, pending: PendingStep, rejected: Sequence[int] | NDArray[Any]) -> _Rows:
-        """Append the step's accepted rows to its requests; these rows by request."""
+    def _take_stale(self, state: State, pending: PendingStep) -> set[str]:
+        """Those of the step's requests whose tokens were replaced since it was prepared (WORK-KEYS-2)."""
+        known = (each for each in pending.request_ids if each not in pending.unknown)
+        stale = {request_id for request_id in known if state.requests[request_id].num_stale}
+        for request_id in stale:
+            request = state.requests[request_id]
+            state.requests[request_id] = replace(request, num_stale=request.num_stale - 1)
+        return stale
+
+    def _capture(self, state: State, pending: PendingStep, rejected: Counts, stale: Container[str]) -> _Rows:
+        """Append the step's accepted rows, but those of ``stale`` requests, to its requests; these rows by request."""
         accepted: _Rows = {}
         parts = zip(pending.request_ids, pending.token_starts, pending.rows, rejected, strict=True)
         for request_id, start, rows, num_rejected in parts:
-            if request_id in pending.unknown or state.requests[request_id].error is not None:
+            gone = request_id in pending.unknown or request_id in stale
+            if gone or state.requests[request_id].error is not None:
                 continue
             request = state.requests[request_id]
             try:
@@ -407,7 +387,7 @@ class WorkerCore:
                 state.requests[request_id], accepted[request_id] = after, new
         return accepted
 
-    def _take_ready(self, state: _State, request_ids: Iterable[str]) -> _Objects:
+    def _take_ready(self, state: State, request_ids: Iterable[str]) -> _Objects:
         """Take the blocks whose key has arrived out of the requests, in this order (WORK-PUBLISH-1)."""
         objects: _Objects = []
         for request_id in request_ids:
@@ -417,7 +397,7 @@ class WorkerCore:
         # A store that grows would take the last of several blocks under one key; the first is meant.
         return first_of_each(objects) if self._profile.store_grows else objects
 
-    def _write(self, state: _State, objects: _Objects, retain: Sequence[Key] = ()) -> None:
+    def _write(self, state: State, objects: _Objects, retain: Sequence[Key] = ()) -> None:
         """Write blocks and move references in one batch of the store.
 
         Where it does not fit and requests may fail, the last one with blocks in it fails, until it fits.
@@ -436,11 +416,13 @@ class WorkerCore:
                 return
 
     def _emit(
-        self, state: _State, pending: PendingStep, sampled: Sequence[int] | NDArray[Any], accepted: _Rows
+        self, state: State, pending: PendingStep, sampled: Counts, accepted: _Rows, stale: Container[str]
     ) -> dict[str, AuxRequestOutput]:
         """What the step's requests are due (WORK-EMIT-1); a failed one its error, whether it sampled or not."""
         outputs: dict[str, AuxRequestOutput] = {}
         for request_id, num_sampled in zip(pending.request_ids, sampled, strict=True):
+            if request_id in stale:
+                continue
             if request_id in pending.unknown:
                 error = ProtocolViolation("WORK-STEP-2", request_id, _NEVER_BEGAN)
                 outputs[request_id] = AuxRequestOutput(0, self._no_rows, str(error))
@@ -459,23 +441,27 @@ class WorkerCore:
                 outputs[request_id] = AuxRequestOutput(request.emit_cursor, self._no_rows, error)
         return outputs
 
-    def _void(self, state: _State, pending: PendingStep) -> dict[str, AuxRequestOutput]:
+    def _void(self, state: State, pending: PendingStep) -> dict[str, AuxRequestOutput]:
         """Land a step whose requests a new generation has dropped: none gets rows of it."""
         state.in_flight = state.in_flight[1:]
         what = f"its step was in flight when generation {state.generation} began"
         outputs: dict[str, AuxRequestOutput] = {}
         for request_id in pending.request_ids:
             error = ProtocolViolation("WORK-BEGIN-3", request_id, what)
-            self._count(error)
+            if request_id not in self._told:
+                self._count(error)
             outputs[request_id] = AuxRequestOutput(0, self._no_rows, str(error))
+        self._told.update(pending.request_ids)
+        if not any(step.generation < state.generation for step in state.in_flight):
+            self._told.clear()
         return outputs
 
-    def _emitted(self, state: _State, request_id: str, rows: NDArray[Any]) -> NDArray[Any]:
+    def _emitted(self, state: State, request_id: str, rows: NDArray[Any]) -> NDArray[Any]:
         """The rows that a request is due; ``rows`` are those that the step computed."""
         request, unkeyed = state.requests[request_id], self._profile.reads_unkeyed
         return emitted(request_id, request, rows, state.store, self._block_size, unkeyed)
 
-    def _land(self, state: _State) -> None:
+    def _land(self, state: State) -> None:
         """Take the oldest step out of flight; tear down who ended and has nothing left in flight (WORK-TEAR-1)."""
         landed, *later = state.in_flight
         state.in_flight = tuple(later)

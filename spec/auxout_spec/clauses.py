@@ -139,7 +139,7 @@ _CLAUSES = (
     Clause("WORK-BEGIN-4", "MUST", "The emit start of a known request with nothing in flight is not beyond its emit cursor.", f"{_WORKER}.begin_step"),
     Clause("WORK-BEGIN-5", "MUST", "Hashes and terminal events are of requests that run in the step or that the worker knows.", f"{_WORKER}.begin_step"),
     Clause("WORK-KEYS-1", "MUST", "The worker's keys of a live request are a prefix of its hash list.", "a key names the token prefix of its block"),
-    Clause("WORK-KEYS-2", "MUST", "A request's entry in replaced_block_hashes is its keys from then on, and its entry in block_hashes is left aside: keys that it no longer has are released, new ones are retained.", "SCHED-HASH-12", since("0.32")),
+    Clause("WORK-KEYS-2", "MUST", "A request's entry in replaced_block_hashes is its keys from then on, and its entry in block_hashes is left aside: keys that it no longer has are released, new ones are retained; rows of steps in flight, and those from its next step's start on, are dropped, and from there rows are due again.", "SCHED-HASH-12", since("0.32")),
     Clause("WORK-RETAIN-1", "MUST", "Retained and released hashes are keys of the generation that the worker had before the message.", "vLLM 0.33.0 worker connector.begin_step", since("0.33")),
     Clause("WORK-RETAIN-2", "MUST", "One message is one operation of the store, which retains before it releases.", "vLLM 0.33.0 worker connector.begin_step", since("0.33")),
     # What it does with a step's rows.
@@ -155,7 +155,7 @@ _CLAUSES = (
     Clause("WORK-CAPTURE-5", "MUST", "A request's part of a step has at least one row, and no more of them are rejected than it has.", f"{_WORKER}.process_output"),
     Clause("WORK-PUBLISH-1", "MUST", "A full block is published once its key is known, and waits until then; all of a step is published before anything is emitted.", f"{_WORKER}.process_output"),
     Clause("WORK-EMIT-1", "MUST", "A request that sampled is returned the rows from its emit cursor to the step's accepted end, each once.", f"{_WORKER}.process_output"),
-    Clause("WORK-EMIT-2", "MUST", "Rows that the step itself computed come from it, others from stored blocks and the tail.", f"{_WORKER}.process_output"),
+    Clause("WORK-EMIT-2", "MUST", "Where the step computed every row that is returned they come from it; otherwise all of them come from stored blocks and the tail, where the first row stored under a key stays.", f"{_WORKER}.process_output"),
     Clause("WORK-EMIT-3", "MUST", "Rows to be returned are in the step, in the store or in the tail.", f"{_WORKER}.process_output"),
     Clause("WORK-EMIT-4", "MUST", "Returned rows have the dtype and the row shape of the capture.", f"{_WORKER}.process_output"),
     Clause("WORK-EMIT-5", "MUST", "Returned rows do not change afterwards.", "the engine may still hold them when the next step is processed"),
@@ -190,6 +190,7 @@ _CLAUSES = (
     Clause("FAIL-TELL-1", "MUST", "Each output of a step that has a failed request says that it failed, without a row of it.", "an engine outlives one request", _FAILING),
     Clause("FAIL-LAST-1", "MUST", "From the first output on that fails it, take_output returns None for a request, through preemption, resets and turns, until it has ended.", "rows behind a gap are rows out of place", _FAILING),
     Clause("FAIL-AGAIN-1", "MUST", "When a failed request has ended, another one of its id is sound.", "an id used again is another request", _FAILING),
+    Clause("FAIL-TURN-1", "MUST", "The first metadata that schedules a session's next turn, or has a hash of it, carries its whole list in replaced_block_hashes, if it has a hash; if it ends before, its event carries none: the tokens at its end are others than before.", "else rows of a token that was dropped are stored under the name of the one in its place", _FAILING),
     Clause("FAIL-FREE-1", "MUST", "A failed request holds no reference, no block and no row outside the store; when it ends nothing of it is left.", "requests that failed must not fill the store", _FAILING),
     Clause("ROW-RESIDENT-1", "MUST", "The rows of every block that a prefix hit can take up are readable.", "what the scheduler keeps rows for", since("0.33")),
     # How a hit on KV becomes one on rows; only the explorer asks.
@@ -283,7 +284,11 @@ _CHANGES = (
 
 def _worded(clause: Clause, profile: str) -> Clause:
     """A clause as a profile words it."""
-    new = {change.id: change.sentence for change in _CHANGES if profile in since(change.since)}
+    new = {
+        change.id: change.sentence
+        for change in _CHANGES
+        if profile.removesuffix(PER_REQUEST) in since(change.since)
+    }
     return clause._replace(sentence=new.get(clause.id, clause.sentence))
 
 
@@ -313,11 +318,9 @@ def holds_in(clause: Clause, profile: str) -> bool:
 
 
 def in_profile(profile: str, components: tuple[str, ...] = SCHEDULER) -> tuple[Clause, ...]:
-    """The clauses of some components that hold in one profile, in reading order."""
-    return tuple(c for c in _CLAUSES if holds_in(c, profile) and c.component in components)
     """The clauses of some components that hold in one profile, in reading order and as it words them."""
     return tuple(
         _worded(clause, profile)
         for clause in SPECIFIED.values()
-        if profile in clause.profiles and clause.component in components
+        if holds_in(clause, profile) and clause.component in components
     )

@@ -128,14 +128,19 @@ def _mixed_lengths_sent(build: Build) -> Build:
     def released(
         profile: Profile, state: SchedulerState, scheduled: Scheduled, requests: Requests, *more: Any
     ) -> tuple[SchedulerState, Result]:
+        if not profile.truncates_session_hashes:
+            # Its engine replaces no history, so released code compares none: a corrupted list may be sound again.
+            state = _as_if_sent(state, requests)
         names = _OneLength()
         views = tuple(map(names.view, requests))
         after, answer = build(profile, names.state(state), scheduled, views, *more)
         if isinstance(answer, Metadata):
-            found, apart = map(names.entries_back, (answer.block_hashes, answer.finished_block_hashes))
+            packed = (answer.block_hashes, answer.finished_block_hashes, answer.replaced_block_hashes)
+            found, apart, again = (_cut_at_first_length(names.entries_back(entries)) for entries in packed)
             answer = answer._replace(
-                block_hashes=_cut_at_first_length(found),
-                finished_block_hashes=_cut_at_first_length(apart),
+                block_hashes=found,
+                finished_block_hashes=apart,
+                replaced_block_hashes=again,
                 retained_block_hashes=tuple(map(names.hash_back, answer.retained_block_hashes)),
                 released_block_hashes=tuple(map(names.hash_back, answer.released_block_hashes)),
             )

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from . import scheduler, worker
+from . import retention, scheduler, worker
 from .profiles import Profile
 from .retention import KvCache
-from .scheduler import NOTHING_SENT, SchedulerState
+from .scheduler import NOTHING_SENT, SchedulerState, Sent
 from .store import Block, Key, StoreState
 from .values import BlockHash, Metadata, Outputs, Refusal, RequestId, RequestOutput, RequestView, Result
 from .worker import Limits, Part, Requests, WorkerRequest, WorkerState
@@ -31,19 +31,32 @@ def build_connector_meta(
     requests: tuple[RequestView, ...],
     cache: KvCache | None = None,
 ) -> tuple[SchedulerState, Result]:
-    """``scheduler.build_connector_meta``; a request whose hashes cannot be sent gets none, and fails."""
+    """``scheduler.build_connector_meta``; a request whose hashes cannot be sent gets none, and fails.
+
+    A session's next turn, which drops tokens, says so in the first metadata that it is in (FAIL-TURN-1).
+    """
     views, active = {view.request_id: view for view in requests}, dict(state.active)
-    failing, tokens = set[RequestId](), dict(scheduled)
+    tokens, prompts = dict(scheduled), dict(state.prompts)
+    failing, turned = set[RequestId](), dict[RequestId, tuple[BlockHash, ...]]()
     for request_id in scheduler.build_order(state, tuple(tokens)):
         sent = active.get(request_id, NOTHING_SENT)
         view = scheduler.as_computed(views[request_id], sent, tokens.get(request_id, 0), cache)
-        again = scheduler.is_replaced(view, sent, request_id in tokens)
+        is_named = request_id in tokens or len(view.block_hashes) > sent.num_hashes
+        turns = is_named and _is_next_turn(state, view)
+        if is_named and (not view.num_output_tokens or request_id not in prompts):
+            prompts[request_id] = view.num_prompt_tokens
+        again = turns or scheduler.is_replaced(view, sent, request_id in tokens)
         if isinstance(scheduler.unsent_hashes(view, sent, again), Refusal):
             failing.add(request_id)
-            as_sent = (sent.last,) * sent.num_hashes
-            views[request_id] = view._replace(block_hashes=as_sent)
+            views[request_id] = _as_sent(view, sent)
+        elif turns and view.block_hashes:
+            turned[request_id] = view.block_hashes
     after, answer = scheduler.build_connector_meta(profile, state, scheduled, tuple(views.values()), cache)
-    return after._replace(failed=_joined(state.failed, failing)), answer
+    if isinstance(answer, Metadata):
+        again_sent = dict(sorted(turned.items())) | dict(answer.replaced_block_hashes)
+        answer = answer._replace(replaced_block_hashes=tuple(again_sent.items()))
+    failed = _joined(state.failed, failing)
+    return after._replace(failed=failed, prompts=tuple(sorted(prompts.items()))), answer
 
 
 def take_output(
@@ -67,13 +80,31 @@ def request_finished(
     """``scheduler.request_finished``; when it has really ended, its id starts sound (FAIL-AGAIN-1)."""
     sent = dict(state.active).get(view.request_id, NOTHING_SENT)
     failing: set[RequestId] = set()
-    if isinstance(scheduler.unsent_hashes(scheduler.as_computed(view, sent, 0, cache), sent), Refusal):
+    shown = scheduler.as_computed(view, sent, 0, cache)
+    if len(shown.block_hashes) > sent.num_hashes and _is_next_turn(state, shown):
+        shown = _as_sent(shown, sent)  # the worker would take them for those of dropped tokens (FAIL-TURN-1)
+    elif isinstance(scheduler.unsent_hashes(shown, sent), Refusal):
         failing = {view.request_id} & dict(state.active).keys()
-        view = view._replace(block_hashes=(sent.last,) * sent.num_hashes)
-    after, answer = scheduler.request_finished(state, view, resident, cache)
+        shown = _as_sent(shown, sent)
+    after, answer = scheduler.request_finished(state, shown)
+    if cache is not None:
+        after = after._replace(kept=retention.ended(cache, state.kept, view, resident))
+    prompts = tuple(each for each in state.prompts if each[0] in dict(after.active))
     failed = _joined(state.failed, failing)
     ended = {view.request_id} if view.finished else set[RequestId]()
-    return after._replace(failed=tuple(name for name in failed if name not in ended)), answer
+    kept = tuple(name for name in failed if name not in ended)
+    return after._replace(failed=kept, prompts=prompts), answer
+
+
+def _is_next_turn(state: SchedulerState, view: RequestView) -> bool:
+    """Whether an active request without output has another prompt than before."""
+    known = dict(state.prompts).get(view.request_id, view.num_prompt_tokens)
+    return known != view.num_prompt_tokens and not view.num_output_tokens
+
+
+def _as_sent(view: RequestView, sent: Sent) -> RequestView:
+    """A request with no hashes but as many as were sent."""
+    return view._replace(block_hashes=(sent.last,) * sent.num_hashes)
 
 
 def reset(state: SchedulerState) -> SchedulerState:
@@ -127,7 +158,10 @@ def process_output(
         void = tuple((part.request_id, RequestOutput(0, (), failed=True)) for part in parts)
         return state._replace(in_flight=state.in_flight[1:], num_void=state.num_void - 1), void
     requests, release = dict(state.requests), list[Key]()
-    sound = [part for part in parts if part.request_id in requests and not requests[part.request_id].failed]
+    known = tuple(part for part in parts if part.request_id in requests)
+    here = worker.without_stale(requests, known)
+    parts = tuple(part for part in parts if part not in known or part in here)
+    sound = [part for part in here if not requests[part.request_id].failed]
     for part in sound:
         captured = worker.capture(limits, requests[part.request_id], part)
         if isinstance(captured, Refusal):

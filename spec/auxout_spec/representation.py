@@ -80,6 +80,12 @@ def _engine_id(name: str) -> str:
 _ACCENTS = ("\u00e9", "e\u0301")
 """One letter, composed and decomposed: two ids that look alike and are equal once normalised."""
 
+
+def _accented(number: int) -> str:
+    """A number in binary, at least twelve digits."""
+    return "".join(_ACCENTS[number >> bit & 1] for bit in range(max(12, number.bit_length())))
+
+
 ID_STYLES: dict[str, tuple[str, Callable[[str, int], str]]] = {
     "plain": ("as in the scenario", lambda name, number: name),
     "engine": ("such as `cmpl-5f1c...-0-9ab3`", lambda name, number: _engine_id(name)),
@@ -99,7 +105,7 @@ ID_STYLES: dict[str, tuple[str, Callable[[str, int], str]]] = {
     ),
     "unicode": (
         "any Unicode, equal once normalised",
-        lambda name, number: "請求\U0001f9ea-" + "".join(_ACCENTS[number >> bit & 1] for bit in range(12)),
+        lambda name, number: "請求\U0001f9ea-" + _accented(number),
     ),
     "spaces": ("alike but for white space", lambda name, number: f"a request{' ' * number}"),
 }
@@ -175,6 +181,8 @@ class Image:
             number = len(self._ids)
             found = ID_STYLES[self._made.ids][1](name, number)
             found = found.rjust(self._made.id_length + number if self._made.id_length else 0, FILL)
+            while found in self._names:
+                found = FILL + found
             self._ids[name] = found
             self._names[found] = name
         return found

@@ -223,6 +223,19 @@ def _checked(fields: dict[str, Any]) -> Scenario:
     profile = fields.get("profile", "")
     if profile and profile.removesuffix(PER_REQUEST) not in SPECIFIED:
         raise Malformed(f"unknown profile {shown(profile)}; the profiles are {', '.join(SPECIFIED)}")
+    _check_sizes(fields, len(events))
+    read = tuple(event_from_json(event, f"event {number}") for number, event in enumerate(events, 1))
+    _check_tokens(read, fields.get("block_size", 2))
+    plain = {
+        name: fields[name] for name in ("block_size", "depth", "name", "clause", "store") if name in fields
+    }
+    looks = _representation(fields.get("representation", {}))
+    scenario = Scenario(read, profile=profile, representation=looks, **plain)
+    _require_enough_rows(scenario)
+    return scenario
+
+
+def _check_sizes(fields: dict[str, Any], num_events: int) -> None:
     for field in ("block_size", "depth"):
         if fields.get(field, 1) < 1:
             raise Malformed(f"{field} is at least 1")
@@ -230,22 +243,8 @@ def _checked(fields: dict[str, Any]) -> Scenario:
         raise Malformed(f"depth is at most {MAX_DEPTH:,}")
     if fields.get("store", 0) < 0:
         raise Malformed("store is at least 0")
-    if len(events) > MAX_EVENTS:
+    if num_events > MAX_EVENTS:
         raise Malformed(f"a scenario has at most {MAX_EVENTS:,} events")
-    read = tuple(event_from_json(event, f"event {number}") for number, event in enumerate(events, 1))
-    _check_tokens(read, fields.get("block_size", 2))
-    scenario = Scenario(
-        read,
-        fields.get("block_size", 2),
-        fields.get("depth", 2),
-        profile,
-        fields.get("name", ""),
-        fields.get("clause", ""),
-        fields.get("store", 0),
-        _representation(fields.get("representation", {})),
-    )
-    _require_enough_rows(scenario)
-    return scenario
 
 
 def _require_enough_rows(scenario: Scenario) -> None:

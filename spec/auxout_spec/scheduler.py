@@ -48,6 +48,8 @@ class SchedulerState(NamedTuple):
     ended: tuple[tuple[RequestId, tuple[BlockHash, ...]], ...] = ()
     failed: tuple[RequestId, ...] = ()
     """Requests that have failed and not ended, sorted (``per_request``)."""
+    prompts: tuple[tuple[RequestId, int], ...] = ()
+    """Tokens in the prompt of each active request as it was last scheduled, sorted (``per_request``)."""
     kept: Retention = Retention()
     """Rows for resident KV; nothing before profile 0.33."""
 

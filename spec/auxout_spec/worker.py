@@ -40,6 +40,10 @@ class WorkerRequest(NamedTuple):
     """Ended; torn down when nothing is in flight."""
     failed: bool = False
     """Holds nothing more until it ends (``per_request``)."""
+    turned: bool = False
+    """Tokens at its end were replaced: where, its next step says."""
+    num_stale: int = 0
+    """How many of its steps in flight, from the first on, are of tokens that were replaced."""
 
 
 class WorkerState(NamedTuple):
@@ -123,6 +127,9 @@ def held_by_scheduler(generation: int, metadata: Metadata) -> tuple[list[Key], l
 def take_keys(generation: int, requests: Requests, metadata: Metadata, release: list[Key]) -> list[Key]:
     """Give requests the keys that metadata brings; those to retain (WORK-KEYS-1, -2).
 
+    Where keys are taken anew, rows of tokens that no longer stand may be among those that wait for a key or are still
+    in flight.
+
     Args:
         release: gets the keys that no longer stand.
     """
@@ -133,6 +140,9 @@ def take_keys(generation: int, requests: Requests, metadata: Metadata, release: 
         release += [(generation, block_hash) for block_hash in reversed(known[kept:])]
         retain += [(generation, block_hash) for block_hash in keys[kept:]]
         requests[request_id] = requests[request_id]._replace(keys=keys)
+    for request_id, _ in metadata.replaced_block_hashes:
+        num_stale = requests[request_id].num_in_flight
+        requests[request_id] = requests[request_id]._replace(turned=True, num_stale=num_stale)
     return retain
 
 
@@ -188,6 +198,7 @@ def process_output(
     names = sorted(part.request_id for part in parts)
     if step or not state.in_flight or sorted(state.in_flight[0]) != names:
         return state, Refusal("WORK-STEP-1", f"the step of {', '.join(names)} is not the oldest in flight")
+    parts = without_stale(requests, parts)
     for part in parts:
         captured = capture(limits, requests[part.request_id], part)
         if isinstance(captured, Refusal):
@@ -233,9 +244,32 @@ def _unacceptable(state: WorkerState, metadata: Metadata) -> Refusal | None:
     return None
 
 
+def without_stale(requests: Requests, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The parts of a step but those whose tokens have been replaced since it was launched (WORK-KEYS-2)."""
+    stale = {part.request_id for part in parts if requests[part.request_id].num_stale}
+    for name in stale:
+        requests[name] = requests[name]._replace(num_stale=requests[name].num_stale - 1)
+    return tuple(part for part in parts if part.request_id not in stale)
+
+
+def _turned_to(limits: Limits, request: WorkerRequest, start: int) -> WorkerRequest:
+    """A request whose tokens from ``start`` on are others than before: without rows of these (WORK-KEYS-2).
+
+    A block that was complete is not made incomplete again: there capture goes back (WORK-CAPTURE-2). Rows of dropped
+    tokens that were returned did not count, so from ``start`` on rows are due again.
+    """
+    first = request.capture_cursor - len(request.tail)
+    kept = tuple(entry for entry in request.pending if (entry[0] + 1) * limits.block_size <= start)
+    request = request._replace(turned=False, pending=kept, emit_cursor=min(request.emit_cursor, start))
+    if first <= start < request.capture_cursor:
+        return request._replace(tail=request.tail[: start - first], capture_cursor=start)
+    return request
+
+
 def capture(limits: Limits, request: WorkerRequest, part: Part) -> WorkerRequest | Refusal:
     """Append a part's accepted rows at the capture cursor (WORK-CAPTURE-1 to WORK-CAPTURE-5)."""
     start = part.token_start
+    request = _turned_to(limits, request, start) if request.turned else request
     cursor = request.capture_cursor if request.capture_cursor >= 0 else start
     refusal = _unattachable(limits, request, part, cursor)
     if refusal is not None:
@@ -302,7 +336,7 @@ def publish(generation: int, requests: Requests, order: Iterable[RequestId]) -> 
     for request_id in order:
         request = requests[request_id]
         ready = [(block, rows) for block, rows in request.pending if block < len(request.keys)]
-        if ready:
+        if ready and not request.turned:
             objects += [((generation, request.keys[block]), rows) for block, rows in ready]
             waiting = tuple(entry for entry in request.pending if entry not in ready)
             requests[request_id] = request._replace(pending=waiting)

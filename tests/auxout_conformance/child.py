@@ -1,6 +1,6 @@
 """The process that runs a foreign target: reads calls as JSON lines, answers with observations.
 
-``python -m auxout_conformance.child KIND WHERE``. The first answer says whether the target loaded. What the
+``python -m auxout_conformance.child KIND WHERE [watched]``. The first answer says whether the target loaded. What the
 target prints goes to standard error; the answers have a file descriptor of their own.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from auxout_spec import trace
 from auxout_spec.representation import Representation
@@ -23,15 +24,19 @@ from .targets.drivers import Sizes
 from .targets.loading import LoadSpec, load
 from .targets.numbers import numbers_of
 
+if TYPE_CHECKING:
+    from .measuring import Measure
+
 
 def main(argv: list[str]) -> int:
     """Serve one target until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    spec = LoadSpec(*argv)
+    spec, watched = LoadSpec(*argv[:2]), isolation.WATCHED in argv[2:]
     try:
         if spec.isolated:
             isolation.limit()
+        measure = _measure(spec) if watched else None
         adapter = load(spec)
         elsewhere = Elsewhere(contents) if can_fork() else None
         session = Session(adapter, "", Sizes(1, 1, 1))
@@ -43,6 +48,9 @@ def main(argv: list[str]) -> int:
     _answer(answers, {"loaded": offer._asdict()})
     for line in sys.stdin:
         request = json.loads(line)
+        if "lines" in request:
+            _answer(answers, {"lines": measure.lines() if measure is not None else {}})
+            continue
         if "new" in request:
             session.close()
             sizes = request["sizes"] and Sizes(*request["sizes"])
@@ -52,6 +60,13 @@ def main(argv: list[str]) -> int:
         seen = session.call(trace.call_from_json(request))
         _answer(answers, observation.to_json(seen))
     return 0
+
+
+def _measure(spec: LoadSpec) -> Measure:
+    # Only what is verified is measured.
+    from .measuring import Measure
+
+    return Measure(Path(spec.where))
 
 
 def _answer(answers: TextIO, data: dict[str, Any]) -> None:

@@ -14,7 +14,18 @@ from .verdicts import EXIT_USAGE, Verdict
 
 EXIT_BROKEN_PIPE = 141
 """128 + SIGPIPE: whoever read our output went away, as ``head`` does."""
-_NEEDED = ("griffe", "hypothesis", "numpy", "rich", "shtab", "unidiff", "jinja2", "markupsafe", "jsonschema")
+_NEEDED = (
+    "coverage",
+    "griffe",
+    "hypothesis",
+    "numpy",
+    "rich",
+    "shtab",
+    "unidiff",
+    "jinja2",
+    "markupsafe",
+    "jsonschema",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -68,10 +68,13 @@ def _conform(args: argparse.Namespace, words: Sequence[str]) -> int:
         for given in (expectations, old):
             if given is not None:
                 expect.check_same_profile(given, target.profile)
-    reports, interrupted = _judge(targets, args, suite=args.suite)
+    clauses = frozenset(entry.clause for entry in expectations.entries) if expectations else frozenset[str]()
+    reports, interrupted = _judge(targets, args, suite=args.suite, expected=clauses)
     judged = reports
     if expectations is not None:
-        reports = [expect.apply_expectations(each, expectations) for each in reports]
+        reports = [
+            expect.apply_expectations(each, expectations, stops_first=args.stop_first) for each in reports
+        ]
     if args.report:
         files.write_text(args.report, report.dump(reports, report.header(["auxout", *words])), _REPORT)
     code = _finish(reports, interrupted)
@@ -91,7 +94,7 @@ def _verify(args: argparse.Namespace, words: Sequence[str]) -> int:
             if given is not None:
                 expect.check_same_profile(given, loaded.target.profile)
         with contextlib.closing(loaded), progress_display() as display:
-            verification = verifying.verify(patch, loaded, display.show)
+            verification = verifying.verify(patch, loaded, display.show, allow_unplayed=args.allow_unplayed)
     except TargetError as error:
         raise UserMistake(str(error)) from None
     judged = verifying.broken_report(verification)
@@ -134,7 +137,8 @@ def _replay(args: argparse.Namespace, words: Sequence[str]) -> int:
     for target in targets:
         replaying.check_possible(scenario, args.profile or scenario.profile or target.profile)
     screen = Screen()
-    answers = [replaying.play(screen, scenario, target, args.known, args.optimized) for target in targets]
+    how = replaying.how_to_show(args.scenario, replaying.How(args.known, args.optimized))
+    answers = [replaying.play(screen, scenario, target, how) for target in targets]
     shown = next((each for each in answers if each.verdict is Verdict.VIOLATION), answers[0])
     if shown.verdict is Verdict.CONFORM:
         screen.lines(terminal.draw(shown.timeline, screen.width))
@@ -314,13 +318,15 @@ def _resolve(name: str, profile: str | None, patch: str | None = None) -> Target
         raise UserMistake(f"{error}{did_you_mean(name, known) if one_word else ''}") from None
 
 
-def _judge(targets: Sequence[Target], args: argparse.Namespace, suite: Suite) -> tuple[list[Report], bool]:
+def _judge(
+    targets: Sequence[Target], args: argparse.Namespace, suite: Suite, expected: frozenset[str] = frozenset()
+) -> tuple[list[Report], bool]:
     """The reports, and whether Ctrl-C cut them short; then the targets left over read as incomplete."""
     reports: list[Report] = []
     interrupted = False
     with progress_display() as display:
         try:
-            reports.extend(_judge_one(target, args, suite, display) for target in targets)
+            reports.extend(_judge_one(target, args, suite, expected, display) for target in targets)
         except Interrupted as stopped:
             reports.append(stopped.report)
             interrupted = True
@@ -330,7 +336,9 @@ def _judge(targets: Sequence[Target], args: argparse.Namespace, suite: Suite) ->
     return [*reports, *(_interrupted(target, suite) for target in left)], interrupted
 
 
-def _judge_one(target: Target, args: argparse.Namespace, suite: Suite, display: Display) -> Report:
+def _judge_one(
+    target: Target, args: argparse.Namespace, suite: Suite, expected: frozenset[str], display: Display
+) -> Report:
     try:
         return runner.judge(
             target.name,
@@ -339,6 +347,7 @@ def _judge_one(target: Target, args: argparse.Namespace, suite: Suite, display: 
             seed=getattr(args, "seed", None),
             known=getattr(args, "known", True),
             stop_first=getattr(args, "stop_first", False),
+            expected=expected,
             patch=getattr(args, "patch", None) or "",
             progress=display.show,
         )
@@ -387,9 +396,9 @@ def _expectations(
 ) -> tuple[expect.Expectations | None, expect.Expectations | None]:
     """What ``--expect`` says, and what the file of ``--write-expect`` said so far."""
     used = args.expect or args.write_expect
-    if used and getattr(args, "stop_first", False):
+    if args.write_expect and getattr(args, "stop_first", False):
         raise UserMistake(
-            "-x stops at the first violation, so the rest cannot be compared; leave out -x or the file"
+            "-x stops at the first violation, so the rest cannot be written; leave out -x or the file"
         )
     if used and len(getattr(args, "targets", ())) > 1:
         raise UserMistake("an expectation file describes one target; judge the targets one by one")

@@ -76,8 +76,11 @@ def dump(expectations: Expectations) -> str:
     return f'{head}, "expected": [{body}]}}\n'
 
 
-def apply_expectations(report: Report, expectations: Expectations) -> Report:
+def apply_expectations(report: Report, expectations: Expectations, *, stops_first: bool = False) -> Report:
     """The report as it reads when these violations are expected.
+
+    Args:
+        stops_first: the judgement stopped at the first violation that is not expected, if there is one.
 
     A judgement that did not finish stays as it is: nothing can be said about entries that did not occur.
 
@@ -91,13 +94,14 @@ def apply_expectations(report: Report, expectations: Expectations) -> Report:
     report = replace(report, expected=tuple(entry.clause for entry in met), notes=report.notes + notes)
     if report.verdict not in (Verdict.CONFORM, Verdict.VIOLATION):
         return report
-    stale = _stale(report, expectations)
+    unexpected = set(violated) - set(report.expected)
+    stale = () if stops_first and unexpected else _stale(report, expectations)
     if stale:
         sentence = _stale_sentence(stale, expectations.source)
         return replace(
             report, verdict=Verdict.VIOLATION, reason="; ".join(filter(None, (report.reason, sentence)))
         )
-    clean = set(violated) <= set(report.expected) and not report.reason
+    clean = not unexpected and not report.reason
     return replace(report, verdict=Verdict.CONFORM if clean else Verdict.VIOLATION)
 
 

@@ -79,7 +79,7 @@ def explore_all(
         except BaseException:
             # What is being explored would be waited for.
             for process in multiprocessing.active_children():
-                process.terminate()
+                process.kill()
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -85,6 +85,14 @@ class Host(Protocol):
         """The end of what the target wrote to standard error so far; empty if that is not kept."""
         ...
 
+    def lines(self) -> dict[str, list[int]]:
+        """The lines that ran, by file, if the host measures that.
+
+        Raises:
+            TargetBroken: the target crashed or hung.
+        """
+        ...
+
     def optimized(self) -> Host:
         """The same target under ``python -O``, in a process that starts when it is first needed and ends with this.
 
@@ -137,6 +145,10 @@ class InProcess:
             raise RuntimeError("call new() first")
         return self._session.call(call)
 
+    def lines(self) -> dict[str, list[int]]:
+        """Nothing is measured in this process."""
+        return {}
+
     def said(self) -> str:
         """Nothing is kept: this process's standard error shows it."""
         return ""
@@ -162,18 +174,26 @@ class Child:
 
     Args:
         optimized: run it under ``python -O``, where assert statements vanish.
+        watched: measure which lines of a folder run.
     """
 
-    def __init__(self, target: Target, optimized: bool = False, call_seconds: float = CALL_SECONDS) -> None:
+    def __init__(
+        self,
+        target: Target,
+        optimized: bool = False,
+        call_seconds: float = CALL_SECONDS,
+        *,
+        watched: bool = False,
+    ) -> None:
         self._name, self._call_seconds = target.name, call_seconds
         self._twin = Twin(target)
         self._ended: TargetBroken | None = None
         self._waited = 0.0
-        flags = ["-O"] if optimized else []
+        flags, more = ["-O"] if optimized else [], [isolation.WATCHED] if watched else []
         self._scratch = Scratch() if target.spec.isolated else None
         folder = str(self._scratch.folder) if self._scratch else None
         self._process = subprocess.Popen(
-            [sys.executable, *flags, "-m", f"{__package__}.child", *target.spec],
+            [sys.executable, *flags, "-m", f"{__package__}.child", *target.spec, *more],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -208,6 +228,18 @@ class Child:
             return observation.from_json(answer)
         except Malformed:
             raise self._unreadable(data["call"]) from None
+
+    def lines(self) -> dict[str, list[int]]:
+        self._write({"lines": True}, "the lines")
+        answer = self._read(self._call_seconds, "the lines")
+        try:
+            found = reading.table(answer.get("lines"), "lines")
+            return {
+                name: [reading.integer(line, "a line") for line in reading.array(lines, "lines")]
+                for name, lines in found.items()
+            }
+        except Malformed:
+            raise self._unreadable("the lines") from None
 
     def said(self) -> str:
         """The end of what the target wrote to standard error, also after it ended."""
@@ -297,10 +329,10 @@ class Child:
         return f"{self._name} crashed {when} ({how}){said}"
 
 
-def open_host(target: Target) -> Host:
-    """A running host for a target: its own process if it is foreign.
+def open_host(target: Target, *, watched: bool = False) -> Host:
+    """A running host for a target: its own process if it is foreign, measured if it is to be watched.
 
     Raises:
         TargetBroken: it does not load.
     """
-    return Child(target) if target.foreign else InProcess(target)
+    return Child(target, watched=watched) if target.foreign else InProcess(target)

@@ -24,6 +24,9 @@ MAX_CPU = 3600
 MAX_MORE_TASKS = 64
 """Processes and threads beyond those that the user has already; the superuser is not held to it."""
 
+WATCHED = "watched"
+"""The last word on the command line of a child that measures which lines run."""
+
 
 def environment(scratch: str) -> dict[str, str]:
     """The environment of a foreign process: no secrets, its home and temporary files in ``scratch``."""

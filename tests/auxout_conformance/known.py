@@ -8,10 +8,11 @@ and each finding is shown again by its scenario under the spec without it, so th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES
@@ -39,14 +40,33 @@ class Finding:
 @cache
 def all_findings() -> tuple[Finding, ...]:
     """Every known finding of every release."""
+    return tuple(finding for data in _records() for finding in _read(data))
+
+
+@cache
+def _records() -> tuple[dict[str, Any], ...]:
     folder = resources.files("auxout_conformance") / "known_findings"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".json")), key=lambda f: f.name)
-    return tuple(finding for file in files for finding in _read(file.read_text(encoding="utf-8")))
+    return tuple(json.loads(file.read_text(encoding="utf-8")) for file in files)
+
+
+def _files() -> dict[str, dict[str, str]]:
+    return {data["release"]: data["files"] for data in _records()}
 
 
 def findings_of(release: str) -> tuple[Finding, ...]:
     """The known findings of one release; none for anything that is not a release."""
     return tuple(finding for finding in all_findings() if release and finding.release == release)
+
+
+def release_with(digests: Mapping[str, str]) -> str:
+    """The release whose connector package consists of exactly these files, by their SHA-256; empty if there is none."""
+    return next((release for release, files in _files().items() if files == digests), "")
+
+
+def files_of(release: str) -> Mapping[str, str] | None:
+    """The files of a release's connector package with their SHA-256; None if it is not on record."""
+    return _files().get(release)
 
 
 def findings_under(profile: str) -> tuple[Finding, ...]:
@@ -61,8 +81,7 @@ def deviations_of(ids: Iterable[str]) -> frozenset[Deviation]:
     return frozenset(deviation for deviation in named if deviation is not None)
 
 
-def _read(text: str) -> list[Finding]:
-    data = json.loads(text)
+def _read(data: dict[str, Any]) -> list[Finding]:
     found: list[Finding] = []
     for entry in data["findings"]:
         fields = {

@@ -104,9 +104,8 @@ def plays(suite: Suite, profile: Profile, numbers: Sequence[int], with_worker: b
     for depth in DEPTHS[suite]:
         yield ring(profile, depth, room)
     yield lived(profile, TURNS[suite], room)
-    for number in _spread(numbers, MOST_NUMBERS[suite]):
-        if number <= MOST_TOKENS[suite]:
-            yield around(profile, number, room and 4 * number + 16)
+    for number in _chosen(suite, numbers):
+        yield around(profile, number, room and 4 * number + 16)
         if number <= MOST_REQUESTS[suite]:
             yield crowded(profile, number, room)
         if number <= MOST_REQUESTS[suite] and with_worker:
@@ -115,10 +114,8 @@ def plays(suite: Suite, profile: Profile, numbers: Sequence[int], with_worker: b
 
 def num_plays(suite: Suite, numbers: Sequence[int], with_worker: bool) -> int:
     """How many these are."""
-    chosen = _spread(numbers, MOST_NUMBERS[suite])
     around_them = sum(
-        (number <= MOST_TOKENS[suite]) + (number <= MOST_REQUESTS[suite]) * (1 + with_worker)
-        for number in chosen
+        1 + (number <= MOST_REQUESTS[suite]) * (1 + with_worker) for number in _chosen(suite, numbers)
     )
     return len(WIDTHS[suite]) + len(LENGTHS[suite]) + len(DEPTHS[suite]) + 1 + around_them
 
@@ -211,6 +208,11 @@ def crowded(profile: Profile, number: int, store: int) -> Scenario:
     for count in (number - 1, number, number + 1):
         script.run(names[:count])
     return script.scenario._replace(name=f"crowd of {number}")
+
+
+def _chosen(suite: Suite, numbers: Sequence[int]) -> Sequence[int]:
+    """Numbers around which a suite has plays."""
+    return _spread([number for number in numbers if number <= MOST_TOKENS[suite]], MOST_NUMBERS[suite])
 
 
 def _spread(numbers: Sequence[int], most: int) -> Sequence[int]:

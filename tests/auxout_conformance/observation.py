@@ -19,7 +19,7 @@ class Raised(NamedTuple):
 
 
 class Odd(NamedTuple):
-    """The call returned something that has not the shape of a result."""
+    """The call returned something that does not have the shape of a result."""
 
     text: str
 
@@ -43,8 +43,8 @@ class Observation(NamedTuple):
     outcome: Result | Raised | Odd
     notes: tuple[tuple[str, str], ...] = ()
     """Clauses that it breaks besides, each with a sentence."""
-    usage: Usage | None = None
-    """After a call of a worker that can tell."""
+    usage: Usage | Raised | None = None
+    """After a call of a worker that has a method for it."""
     traits: tuple[str, ...] = ()
     """How it is made, as far as the protocol leaves that open: fields by their types, rows by who owns them."""
 
@@ -56,7 +56,9 @@ def to_json(observation: Observation) -> dict[str, Any]:
         "notes": [list(note) for note in observation.notes],
         "traits": list(observation.traits),
     }
-    if observation.usage is not None:
+    if isinstance(observation.usage, Raised):
+        data["usage"] = observation.usage._asdict()
+    elif observation.usage is not None:
         data["usage"] = list(observation.usage)
     if isinstance(outcome, Raised):
         return {"raised": outcome._asdict(), **data}
@@ -87,6 +89,10 @@ def _outcome(kind: str, data: Any) -> Result | Raised | Odd:
         return Odd(reading.text(data, "odd"))
     if kind == "result":
         return trace.result_from_json(data)
+    return _raised(data)
+
+
+def _raised(data: Any) -> Raised:
     fields = reading.record(data, "raised", Raised._fields)
     words = (reading.text(fields[name], name) for name in ("type", "message"))
     return Raised(*words, refusal=reading.boolean(fields["refusal"], "refusal"))
@@ -99,7 +105,9 @@ def _note(data: Any) -> tuple[str, str]:
     return note[0], reading.text(note[1], "a note")
 
 
-def _usage(data: Any) -> Usage:
+def _usage(data: Any) -> Usage | Raised:
+    if isinstance(data, dict):
+        return _raised(data)
     numbers = [reading.integer(number, "usage") for number in reading.array(data, "usage")]
     if len(numbers) != len(Usage._fields):
         raise Malformed(f"usage has {len(Usage._fields)} numbers")

@@ -80,7 +80,7 @@ exit codes
   1  a clause is broken, or a public signature changed
   2  the command line is not usable, or the patch is no diff or does not apply
   3  the patched code does not import, hangs or kills its process, or the base is broken
-  4  the judgement did not finish"""
+  4  the judgement did not finish, or something that changed was not judged: lines that no play executed are named"""
 
 _COMPLETION = """\
 examples
@@ -282,6 +282,11 @@ def _add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--report", metavar="F", help="also write every result to F, as JSON lines")
     add("--expect", metavar="F", help="the patch may break the clauses that F lists, and must")
     add("--write-expect", metavar="F", help="write what the patch breaks to F, to be used with --expect")
+    add(
+        "--allow-unplayed",
+        action="store_true",
+        help="changed lines that no play executed do not make the verdict incomplete",
+    )
 
 
 def _add_suite(parser: Parser) -> None:

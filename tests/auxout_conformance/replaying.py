@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from auxout_spec import scenario as scenarios
+from auxout_spec.deviations import OPTIMIZED
 from auxout_spec.engine import Impossible
 from auxout_spec.profiles import named
 from auxout_spec.reading import Malformed
@@ -32,6 +33,26 @@ class Answer(NamedTuple):
     """The cells of its line."""
     timeline: Timeline
     """The scenario as it should go, to the first wrong answer."""
+
+
+class How(NamedTuple):
+    """How a scenario is played."""
+
+    known: bool
+    """The known findings of a release are accepted."""
+    optimized: bool
+    """The target runs under ``python -O``."""
+
+
+def how_to_show(given: str, how: How) -> How:
+    """How a scenario that the command line names is to be played, so that a known finding shows what its page says.
+
+    One in the whole design shows that each part answers as a release does, one about refusals only under ``python -O``.
+    """
+    finding = next((each for each in all_findings() if each.id.lower() == given.lower()), None)
+    if finding is None or Path(given).exists():
+        return how
+    return How(how.known or finding.deviation is None, how.optimized or finding.deviation in OPTIMIZED)
 
 
 def read_scenario(given: str) -> Scenario:
@@ -66,13 +87,9 @@ def check_possible(scenario: Scenario, profile: str) -> None:
             raise UserMistake(f"event {end} of the scenario cannot happen under profile {profile}: {why}")
 
 
-def play(screen: Screen, scenario: Scenario, target: Target, known: bool, optimized: bool) -> Answer:
-    """Play it on one target and show what is wrong.
-
-    Args:
-        known: accept the known findings of a release.
-        optimized: run the target under ``python -O``.
-    """
+def play(screen: Screen, scenario: Scenario, target: Target, how: How) -> Answer:
+    """Play it on one target and show what is wrong."""
+    known, optimized = how
     under = f"profile {target.profile}"
     timeline = of_scenario(scenario, target.profile)
     try:

@@ -60,7 +60,8 @@ def of_case(suite: Suite, number: int) -> tuple[Representation, ...]:
     """With what the curated case of a number is played besides its own: with one or two."""
     if suite == "smoke":
         return (SMOKE[1 + number % 3],)
-    return VARIED[number % len(VARIED)], VARIED[(number + number // len(VARIED) + 4) % len(VARIED)]
+    further = 1 + number // len(VARIED) % (len(VARIED) - 1)
+    return VARIED[number % len(VARIED)], VARIED[(number + further) % len(VARIED)]
 
 
 def plainer(representation: Representation) -> Iterator[Representation]:

@@ -50,6 +50,7 @@ def judge(
     seed: int | None = None,
     known: bool = True,
     stop_first: bool = False,
+    expected: frozenset[str] = frozenset(),
     patch: str = "",
     progress: OnProgress | None = None,
 ) -> Report:
@@ -60,7 +61,8 @@ def judge(
         profile: judge under this profile instead of the target's own.
         seed: random scenarios from this seed; by default fixed ones, in ``deep`` a fresh seed.
         known: judge a release against the spec with its known findings.
-        stop_first: stop at the first violation.
+        stop_first: stop at the first violation that is not expected.
+        expected: clauses whose violation is expected.
         patch: a file with a diff, applied to a copy of the target first; then of a release's known findings only
             those count that are still there.
         progress: told how far the judgement is.
@@ -70,8 +72,9 @@ def judge(
     """
     resolved = _resolved(target, profile, patch)
     findings = findings_of(resolved.release) if known else ()
+    tolerated = expected if stop_first else None
     judgement = Judgement(
-        resolved, suite, seed, findings, settled=not patch, stop_first=stop_first, progress=progress
+        resolved, suite, seed, findings, settled=not patch, tolerated=tolerated, progress=progress
     )
     return judgement.run()
 
@@ -167,7 +170,7 @@ class Judgement:
         settled: bool = True,
         rules: Profile | None = None,
         host: Host | None = None,
-        stop_first: bool = False,
+        tolerated: frozenset[str] | None = None,
         progress: OnProgress | None = None,
     ) -> None:
         """Prepare a judgement.
@@ -177,10 +180,11 @@ class Judgement:
             settled: one that no longer occurs is an error; otherwise it counts as fixed.
             rules: judge it by these rules instead of those of its profile.
             host: where the target runs already; it stays open.
+            tolerated: stop at the first violation of any other clause; None: go on to the end.
         """
         if seed is None and suite == "deep":
             seed = secrets.randbelow(1 << 32)
-        self.target, self.seed, self.stop_first = target, seed, stop_first
+        self.target, self.seed, self._tolerated = target, seed, tolerated
         self.suite: Suite = suite
         self._settled, self._progress = settled, progress or (lambda _: None)
         self._rules = rules or named(target.profile)
@@ -213,7 +217,7 @@ class Judgement:
         Args:
             random_only: leave out what does not depend on the seed.
         """
-        phases = (self._cases, self._known_findings, self._optimized, self._large, self._random)
+        phases = (self._cases, self._known_findings, self._optimized, self._random, self._large)
         if random_only:
             phases = (self._random,)
         else:
@@ -226,7 +230,7 @@ class Judgement:
                 self._know(remaining(self.findings, self.target, host))
             for phase in phases:
                 phase(host)
-                if self.stop_first and self.violations:
+                if self._stops:
                     break
         except TargetBroken as error:
             self.broken, self.reason = error, str(error)
@@ -238,6 +242,11 @@ class Judgement:
             if host is not None and host is not self._host:
                 host.close()
         return self._report(Verdict.CONFORM)
+
+    @property
+    def _stops(self) -> bool:
+        """Whether a violation was found at which the judgement stops."""
+        return self._tolerated is not None and not {v.clause for v in self.violations} <= self._tolerated
 
     def _offered(self, offer: Offer) -> None:
         """Judge what the target has."""
@@ -252,16 +261,15 @@ class Judgement:
 
     def _cases(self, host: Host) -> None:
         counted = self._counter("cases", len(self.cases))
-        broken: set[str] = set()
         for number, looks in self._looks():
             case = self.cases[number]
-            if not self._case(host, case, looks):
-                broken.add(case.name)
-                if self.stop_first:
-                    return
+            is_well = self._case(host, case, looks)
             if looks == case.scenario.representation:
                 counted()
-        self.held = {case.clause for case in self.cases if case.name not in broken}
+                if is_well:
+                    self.held.add(case.clause)
+            if not is_well and self._stops:
+                return
 
     def _looks(self) -> Iterator[tuple[int, Representation]]:
         """Each case as it is, then each with others, so that what needs none of these is told without them."""
@@ -330,9 +338,9 @@ class Judgement:
         counted = self._counter("large plays", total)
         made = (large.plays(suite, profile, offer.numbers, half) for half in halves)
         for scenario in itertools.chain.from_iterable(made):
-            is_well = self._played(host, scenario, scenario.name)
+            self._played(host, scenario, scenario.name)
             counted()
-            if not is_well and self.stop_first:
+            if self._stops:
                 return
 
     def _must_refuse(self, case: Case) -> bool:
@@ -349,7 +357,7 @@ class Judgement:
     def _random(self, host: Host) -> None:
         if self.offer.scheduler:
             self._search(host, "random scenarios", EXAMPLES[self.suite], with_worker=False)
-        if self.offer.worker and not (self.stop_first and self.violations):
+        if self.offer.worker and not self._stops:
             self._search(host, "random scenarios with a worker", PAIR_EXAMPLES[self.suite], with_worker=True)
 
     def _search(self, host: Host, phase: str, examples: int, with_worker: bool) -> None:
@@ -373,7 +381,7 @@ class Judgement:
             if found is None:
                 break
             self._found(host, found.scenario, found.failure, "random")
-            if self.stop_first:
+            if self._stops:
                 break
         self._advise(self.tally.advice)
 
@@ -436,6 +444,8 @@ class Judgement:
         if self.violations or stale:
             verdict = Verdict.VIOLATION
         self.covered.merge(self.tally.covered.bounds)
+        if verdict is Verdict.CONFORM and self.offer.missing:
+            verdict, self.reason = Verdict.INCOMPLETE, self._missing()[0]
         return Report(
             target=self.target.title,
             version=self.target.version,

@@ -3,13 +3,13 @@
 A wrong answer changes the spec's answer to the first call of one event: ``{"event": 4, "finished_requests": []}``.
 Fields of metadata replace those fields; in ``block_hashes`` and its two companions a list of numbers
 stands for hashes of the request's list and null for no entry. ``rows`` numbers the rows of the worker's output
-(null: None, ``"unknown"``: rows nobody made), ``rows_of`` hands out another request's rows, ``hashes`` is what a
+(null: None, ``"unknown"``: rows of no forward pass), ``rows_of`` hands out another request's rows, ``hashes`` is what a
 packed value iterates to, ``raised`` names an exception, ``refused`` refuses a legal call and ``answered``
 accepts a forbidden one. ``call`` is the number of a later call of the event.
 
 Of a worker's output, ``outputs`` changes that of a request: null takes it away; ``token_start`` and ``rows`` as
 above; ``row`` changes those fields of every row, by a difference if they are numbers; ``later`` gives rows of a
-later forward pass, ``unknown`` rows nobody made, ``rejected`` adds those of rejected drafts, and ``failed`` says
+later forward pass, ``unknown`` rows of none, ``rejected`` adds those of rejected drafts, and ``failed`` says
 whether the request failed. ``usage`` changes what the worker says that it holds.
 """
 

@@ -136,8 +136,7 @@ class Session:
         else:
             outcome = caught(lambda: worker.process_output(call, notes), STORE_REFUSALS)
         worker.recheck_returned(notes)
-        usage = caught(worker.usage)
-        return Observation(outcome, tuple(notes), None if isinstance(usage, Raised) else usage)
+        return Observation(outcome, tuple(notes), caught(worker.usage))
 
     def _metadata_for_worker(self, metadata: Metadata) -> Any:
         """What the scheduler connector built, if that is what the worker is to get, as it arrives."""
@@ -204,7 +203,8 @@ class Session:
         metadata = self._read(returned)
         if isinstance(metadata, Metadata):
             self._delivered.append((returned, metadata))
-            self._metadata.keep(lambda: self._read(returned), len(metadata.requests))
+            num_hashes = sum(len(hashes) for _, hashes in metadata.block_hashes)
+            self._metadata.keep(lambda: self._read(returned), len(metadata.requests) + num_hashes)
             self._check_pickle(returned, metadata, notes)
             traits += _field_types(returned)
         return metadata
@@ -243,7 +243,7 @@ class Session:
         if self._representation.writes:
             self._rows.overwrite(rows)
             outputs.forget(request.request_id)
-        self._taken.keep(rows.tobytes)
+        self._taken.keep(rows.tobytes, len(found.rows))
         return found
 
     def _finish(self, call: RequestFinished) -> Odd | None:

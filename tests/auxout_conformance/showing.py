@@ -11,6 +11,7 @@ from auxout_spec.values import Metadata
 from .hosts import Host
 from .judge import Failure, Play, play
 from .known import Finding
+from .observation import Usage
 from .targets import Target
 from .targets.drivers import Sizes
 
@@ -56,7 +57,7 @@ def tells_usage(host: Host, profile: Profile) -> bool:
     if not host.offer.worker:
         return False
     host.new(profile.name, Sizes(1, 1, 1))
-    return host.call(BeginStep(Metadata(0, (), (), ()))).usage is not None
+    return isinstance(host.call(BeginStep(Metadata(0, (), (), ()))).usage, Usage)
 
 
 def _ended_by(played: Play) -> str:

@@ -43,7 +43,7 @@ from .representing import plainer
 MAX_PLAYS = 1500
 """Enough for a scenario of 40 events; a limit, so that a slow target cannot hold the report up for ever."""
 FEW = 12
-"""Numbers up to it are tried one by one, and so many names."""
+"""Numbers up to it, and lists of at most that many names, are tried one by one."""
 MAX_SECONDS = 10.0
 """A limit for large scenarios, of which each play takes its time."""
 
@@ -87,7 +87,8 @@ class Shrinker:
 
     @property
     def _is_over(self) -> bool:
-        return self.plays >= MAX_PLAYS or time.monotonic() > self._until
+        """Whether only the play is left in which names are made tidy."""
+        return self.plays >= MAX_PLAYS - 1 or time.monotonic() > self._until
 
     def _try(
         self, candidate: Scenario, best: tuple[Scenario, Failure], rename: bool = False
@@ -96,7 +97,7 @@ class Shrinker:
         config = config_of(candidate, self._profile)
         repaired = candidate._replace(events=_repaired(config, candidate.events))
         smaller = rename or _size(repaired) < _size(best[0])
-        if not smaller or repaired in self._seen:
+        if not smaller or repaired in self._seen or (self._is_over and not rename):
             return None
         self._seen.add(repaired)
         self.plays += 1
@@ -186,7 +187,7 @@ def _candidates(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _unfitted(event: Event) -> Event:
-    """A launch with counts that never fit, so that ``_repaired`` schedules whatever its requests lack."""
+    """A launch with counts that never fit, so that ``_repaired`` schedules all that its requests lack."""
     if isinstance(event, Launch) and not event.drafts:
         return Launch(tuple((name, 1 << 20) for name, _ in event.tokens))
     return event
@@ -248,7 +249,7 @@ def _some(names: tuple[str, ...]) -> Iterator[frozenset[str]]:
 
 
 def _renamed(scenario: Scenario) -> Scenario:
-    """Requests named A, B, C in order of arrival, with texts of their own where no other shares one."""
+    """Requests named A, B, C in order of arrival."""
     names: dict[str, str] = {}
     for event in scenario.events:
         if isinstance(event, Add):

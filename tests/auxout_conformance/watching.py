@@ -1,4 +1,4 @@
-"""What must stay as it is: a watch over things that were handed out, until the end of a play."""
+"""What must stay as it is: a watch over things that were handed out, for as long as a play goes on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LATEST = 4
 OTHERS = 4
 """How many of the others are looked at, in turn."""
 MOST = 64
-"""Beyond so many entries in them, fewer things are looked at, but always one."""
+"""Entries that are read again after each call; what is left of them is saved."""
 
 
 class _Kept(NamedTuple):
@@ -24,7 +24,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._kept: list[_Kept] = []
-        self._next = 0
+        self._next = self._left = 0
 
     def keep(self, read: Callable[[], Any], size: int = 1) -> None:
         """Watch a thing from now on.
@@ -36,20 +36,38 @@ class Watch:
         self._kept.append(_Kept(read, read(), size))
 
     def changed(self) -> bool:
-        """Whether one of those that are looked at this time says something else; it is no longer watched then."""
-        older = max(len(self._kept) - LATEST, 0)
-        turn = [(self._next + number) % older for number in range(min(OTHERS, older))]
-        left, looked_at = MOST, list[_Kept]()
-        for number in [*range(older, len(self._kept)), *turn]:
-            if looked_at and self._kept[number].size > left:
-                break
-            looked_at.append(self._kept[number])
-            left -= self._kept[number].size
-        self._next = (self._next + max(len(looked_at) - LATEST, 1)) % max(older, 1)
+        """Whether one of those that are looked at this time says something else; it is no longer watched then.
+
+        The newest ones, and others in turn, as far as entries are left over; one that has more of them than that is
+        looked at when they have been saved for it.
+        """
+        self._left += MOST
+        looked_at = self._newest() + self._others()
         changed = [kept for kept in looked_at if _says(kept.read) != kept.said]
         if changed:
             self._kept = [kept for kept in self._kept if all(kept is not each for each in changed)]
         return bool(changed)
+
+    def _newest(self) -> list[_Kept]:
+        found = list[_Kept]()
+        for kept in self._kept[-LATEST:]:
+            if not found or kept.size <= self._left:
+                found.append(kept)
+                self._left = max(self._left - kept.size, 0)
+        return found
+
+    def _others(self) -> list[_Kept]:
+        older, found = self._kept[:-LATEST], list[_Kept]()
+        while older and len(found) < min(OTHERS, len(older)):
+            kept = older[self._next % len(older)]
+            if kept.size > self._left:
+                break
+            found.append(kept)
+            self._left -= kept.size
+            self._next = (self._next + 1) % len(older)
+        if not older:
+            self._left = 0
+        return found
 
 
 def _says(read: Callable[[], Any]) -> Any:

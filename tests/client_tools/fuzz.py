@@ -224,7 +224,7 @@ def fault(built: Built, played: Json) -> str:
 
 
 def main(number: int, seed: int = 0) -> int:
-    """Play so many conversations and tell what was found."""
+    """Play a number of conversations and tell what was found."""
     refused = damaged = 0
     started = time.perf_counter()
     for index in range(number):

@@ -19,7 +19,7 @@ from auxout_conformance.targets.adapter import Adapter, from_module
 from auxout_conformance.targets.loading import load_connector_module
 from auxout_spec import calls
 from auxout_spec.calls import Call
-from auxout_spec.profiles import SPECIFIED
+from auxout_spec.profiles import PER_REQUEST, named
 from auxout_spec.retention import KvCache
 from auxout_spec.scheduler import INITIAL
 from auxout_spec.values import Metadata, Refusal, RequestView, Tokens
@@ -32,8 +32,8 @@ REFERENCE = from_module(auxout_reference.connector, "reference")
 class Caller:
     """Draws calls as an engine makes them, and any state of the KV cache."""
 
-    def __init__(self, random: Random, cache: KvCache) -> None:
-        self.random, self.cache = random, cache
+    def __init__(self, random: Random, cache: KvCache, shrinks: bool = False) -> None:
+        self.random, self.cache, self.shrinks = random, cache, shrinks
         self.views = {name: self.fresh(name) for name in NAMES}
 
     def fresh(self, name: str) -> RequestView:
@@ -51,8 +51,10 @@ class Caller:
             return self.build()
         view = self.views[name]
         if kind == "finish":
-            self.views[name] = self.fresh(name)
-            return calls.RequestFinished(view._replace(finished=True), False, self.resident())
+            view = self.shrunk(view)
+            preempted = self.shrinks and self.random.random() < 0.3
+            self.views[name] = view if preempted else self.fresh(name)
+            return calls.RequestFinished(view._replace(finished=not preempted), preempted, self.resident())
         if kind == "cap":
             local, external = self.random.randint(0, 12), self.random.randint(0, 12)
             return calls.CapExternalHit(view, local, external, self.resident())
@@ -62,10 +64,16 @@ class Caller:
             return calls.Reset()
         return calls.MaxCacheHit(view, self.resident())
 
+    def shrunk(self, view: RequestView) -> RequestView:
+        """The request, sometimes with fewer hashes than it had."""
+        if not self.shrinks or self.random.random() < 0.8:
+            return view
+        return view._replace(block_hashes=view.block_hashes[: self.random.randint(0, len(view.block_hashes))])
+
     def build(self) -> Call:
         ids = self.random.sample(NAMES, self.random.randint(0, len(NAMES)))
         scheduled = tuple((name, self.random.randint(1, 5)) for name in ids)
-        call = calls.BuildConnectorMeta(scheduled, tuple(self.views.values()))
+        call = calls.BuildConnectorMeta(scheduled, tuple(map(self.shrunk, self.views.values())))
         for name, tokens in scheduled:
             view = self.views[name]
             computed = max(view.num_computed_tokens + tokens - self.random.choice((0, 0, 0, 2)), 0)
@@ -73,21 +81,22 @@ class Caller:
         return call
 
 
-def compare(adapter: Adapter, seed: int, num_calls: int = 60) -> set[str]:
-    """The kinds of results of one run, all of which are equal."""
+def compare(adapter: Adapter, seed: int, num_calls: int = 60, profile: str = "0.33") -> set[str]:
+    """The kinds of results of one run, all of which are equal; where requests fail alone some of them do."""
     random = Random(seed)
     size = random.choice((1, 2, 3))
     cache = KvCache(size, size * random.choice((1, 1, 2)), random.choice((0, 1, 3, 8)))
-    caller, state, kinds = Caller(random, cache), INITIAL, set[str]()
-    session = Session(adapter, "0.33", cache=cache)
+    rules = named(profile)
+    caller, state, kinds = Caller(random, cache, rules.fails_requests), INITIAL, set[str]()
+    session = Session(adapter, profile, cache=cache)
     for number in range(num_calls):
         call = caller.call()
-        state, right = calls.apply_scheduler(SPECIFIED["0.33"], state, call, cache)
+        state, right = calls.apply_scheduler(rules, state, call, cache)
         seen = session.call(call)
         assert agrees(right, seen.outcome), (seed, number, call, right, seen.outcome)
         assert not seen.notes
         assert not isinstance(right, Refusal)
-        kinds.add(type(right).__name__)
+        kinds |= {type(right).__name__, *(["failed"] if state.failed else [])}
         if isinstance(right, Metadata):
             kinds |= {"retained"} if right.retained_block_hashes else set()
             kinds |= {"released"} if right.released_block_hashes else set()
@@ -99,6 +108,12 @@ def compare(adapter: Adapter, seed: int, num_calls: int = 60) -> set[str]:
 def test_same_results() -> None:
     kinds = set[str]().union(*(compare(REFERENCE, seed) for seed in range(100)))
     assert kinds == {"Metadata", "Tokens", "NoneType", "retained", "released", "loaded"}
+
+
+def test_same_results_where_requests_fail_alone() -> None:
+    """A request that fails leaves its blocks as every other does."""
+    kinds = set[str]().union(*(compare(REFERENCE, seed, profile="0.33" + PER_REQUEST) for seed in range(100)))
+    assert kinds >= {"Metadata", "Tokens", "retained", "released", "failed"}
 
 
 @pytest.fixture

@@ -90,7 +90,9 @@ def test_a_patch_comes_out_as_expected(
 ) -> None:
     if patch.result is Result.HANGS:
         monkeypatch.setattr(hosts, "LOAD_SECONDS", 10.0)
-    check(patch, verify(str(written(patch, release, tmp_path)), base_of(release)))
+    # What a patch changes and no play reaches has tests of its own.
+    diff = written(patch, release, tmp_path)
+    check(patch, verify(str(diff), base_of(release), allow_unplayed=True))
 
 
 def test_the_corpus_is_large_enough() -> None:
@@ -135,7 +137,7 @@ def test_a_refactoring_is_not_accused_whatever_the_seed(patch: Patch, release: s
 
 @pytest.mark.parametrize("suite", ["smoke", pytest.param("default", marks=pytest.mark.slow)])
 def test_from_one_release_to_the_next_only_the_emit_start_moves(suite: Suite) -> None:
-    done = verify("vllm==0.32.0", load_base("vllm==0.31.0", suite=suite))
+    done = verify("vllm==0.32.0", load_base("vllm==0.31.0", suite=suite), allow_unplayed=True)
     assert done.result is Result.CLEAN, done
     assert [(move.profile, move.clauses, move.instead_of) for move in done.moves] == [
         ("0.32", ("SCHED-EMIT-4",), ("SCHED-EMIT-3",))

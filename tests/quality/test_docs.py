@@ -13,6 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from auxout import AuxOutputSchedulerConnector
+from auxout_conformance.known import findings_of
+from auxout_conformance.targets.adapter import Offer
+from auxout_spec.clauses import in_profile
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -160,6 +163,16 @@ def test_generated_parts_are_what_the_code_says() -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]", "run `make docs`"
+
+
+def test_the_first_page_counts_the_clauses_and_names_the_findings() -> None:
+    """What ``make conform`` ends with, as README shows it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    judged = in_profile("0.32", Offer(scheduler=True, worker=True).components)
+    assert set(re.findall(r"profile 0\.32  (\d+) clauses", text)) == {str(len(judged))}
+    (named,) = re.findall(r"conforms except known findings ((?:F31-\d+, )+)\.\.\.", text)
+    ids = [finding.id for finding in findings_of("0.31.0")]
+    assert named.rstrip(", ").split(", ") == ids[:3]
 
 
 def test_every_field_of_an_event_is_explained() -> None:

@@ -32,6 +32,7 @@ PACKAGES = (
             {
                 "_auxout_pytest",
                 "auxout_spec",
+                "coverage",
                 "griffe",
                 "hypothesis",
                 "jinja2",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-NOBODY = "of-no-request"
+UNKNOWN = "of-no-request"
 """An id that no request has."""
 
 
@@ -29,10 +29,15 @@ class Faulty:
         self._connector, self._random, self._rate = connector, Random(seed), rate
         self.counts: Counter[str] = Counter()
         """Faults by kind."""
+        self._emit_starts: dict[str, int] = {}
+        self._turned: set[str] = set()
+        """Sessions of whose next turn this step is the first: their emit start has gone back."""
 
     def begin_step(self, metadata: Any) -> None:
         """With metadata that may be wrong."""
-        ids = list(metadata.requests)
+        ids, requests = list(metadata.requests), dict(metadata.requests.items())
+        self._turned = {name for name, start in requests.items() if start < self._emit_starts.get(name, 0)}
+        self._emit_starts |= requests
         if self.occurs() and ids:
             metadata = self._spoil(_METADATA)(metadata, self._random.choice(ids))
         self._connector.begin_step(metadata)
@@ -40,7 +45,7 @@ class Faulty:
     def prepare_output(self, batch: Any) -> Any:
         """For a batch that may be wrong; what its step returns may be, too."""
         if self.occurs():
-            self._spoil(_BATCH)(batch, self._random.randrange(len(batch.req_ids)))
+            self._spoil_batch(batch)
         pending = self._connector.prepare_output(batch)
         return None if pending is None else _FaultyStep(pending, self, list(batch.req_ids))
 
@@ -49,8 +54,19 @@ class Faulty:
         return self._random.random() < self._rate
 
     def one_of(self, count: int) -> int:
-        """Whom it befalls."""
+        """An index at random."""
         return self._random.randrange(count)
+
+    def _spoil_batch(self, batch: Any) -> None:
+        """Let something be wrong with a batch that a worker can notice.
+
+        Where a session's next turn starts, which goes back itself, nobody but the scheduler knows.
+        """
+        kind, place = self._random.choice(list(_BATCH)), self._random.randrange(len(batch.req_ids))
+        if kind == "start goes back" and batch.req_ids[place] in self._turned:
+            return
+        self.counts[kind] += 1
+        _BATCH[kind](batch, place)
 
     def _spoil(self, kinds: dict[str, Callable[[Any, Any], Any]]) -> Callable[[Any, Any], Any]:
         kind = self._random.choice(list(kinds))
@@ -120,13 +136,13 @@ def _ends_as_it_runs(metadata: Any, name: str) -> Any:
 
 
 def _ends_unknown(metadata: Any, name: str) -> Any:
-    return _changed(metadata, finished_requests=(*metadata.finished_requests, NOBODY))
+    return _changed(metadata, finished_requests=(*metadata.finished_requests, UNKNOWN))
 
 
 def _hashes_unknown(metadata: Any, name: str) -> Any:
     from auxout import PackedBlockHashes
 
-    hashes = {**dict(metadata.block_hashes.items()), NOBODY: PackedBlockHashes(bytes(32), 32)}
+    hashes = {**dict(metadata.block_hashes.items()), UNKNOWN: PackedBlockHashes(bytes(32), 32)}
     return _changed(metadata, block_hashes=hashes)
 
 
@@ -157,7 +173,7 @@ def _start_ahead(batch: Any, place: int) -> None:
 
 
 def _of_another(batch: Any, place: int) -> None:
-    batch.req_ids = [*batch.req_ids[:place], NOBODY, *batch.req_ids[place + 1 :]]
+    batch.req_ids = [*batch.req_ids[:place], UNKNOWN, *batch.req_ids[place + 1 :]]
 
 
 _METADATA: dict[str, Callable[[Any, Any], Any]] = {

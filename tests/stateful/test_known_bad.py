@@ -18,8 +18,8 @@ from auxout_conformance.known_bad.size_faults import SIZE_FAULTS
 from auxout_conformance.verdicts import Suite, Verdict, Violation
 
 CATALOGUE = known_bad.catalogue()
-MAX_EVENTS = {False: 8, True: 9}
-"""By whether it is a worker. A store that loses a block takes one event more: it has to be filled, left and hit."""
+MAX_EVENTS = {False: 8, True: 11}
+"""By whether it is a worker. A block that is overwritten has to be filled twice, left and hit."""
 IN_SMOKE = 0.9
 """The share that ``smoke`` must reject already."""
 LARGE = frozenset(SIZE_FAULTS)
@@ -40,6 +40,8 @@ def rejected(entry: KnownBad) -> Rejected | None:
     """The cheapest judgement that names a clause of the entry."""
     for suite, stop_first in ATTEMPTS:
         report = runner.judge(f"known-bad:{entry.name}", suite=suite, stop_first=stop_first)
+        if suite == "smoke" and report.verdict is Verdict.CONFORM:
+            continue
         assert report.verdict is Verdict.VIOLATION, f"{suite}: {report.verdict.value}"
         assert report.profile == entry.profile
         for violation in report.violations:

@@ -60,7 +60,7 @@ def test_every_obligation_has_a_positive_and_a_negative_case(clause: Clause) -> 
 def test_a_case_is_possible_and_makes_calls(case: Case, profile: str) -> None:
     played = scenarios.run(case.scenario, named(profile))
     assert any(exchanges for _, exchanges in played)
-    assert len(case.scenario.events) <= 13
+    assert len(case.scenario.events) <= 14
 
 
 @pytest.mark.parametrize("name", ["reference", "impl"])

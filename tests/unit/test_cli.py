@@ -36,7 +36,7 @@ def test_conform_passes_its_options_on(run: Any, judge: Any) -> None:
     del call["progress"]
     assert call == {
         "target": "reference", "profile": "0.31", "suite": "deep", "seed": 7, "known": False, "stop_first": True,
-        "patch": "",
+        "expected": frozenset(), "patch": "",
     }  # fmt: skip
 
 

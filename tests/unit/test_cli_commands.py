@@ -162,7 +162,25 @@ def test_replay_with_known_findings_names_those_it_accepted(
     monkeypatch.setattr(commands, "resolve", lambda name, profile: released)
     ran = run("replay", "--known", "F31-1", "vllm==0.31.0")
     assert ran.code == 0
-    assert ran.out.rstrip().endswith("every answer is right but for known findings: F31-1, F31-2")
+    named = ", ".join(finding.id for finding in findings_of("0.31.0")[:2])
+    assert ran.out.rstrip().endswith(f"every answer is right but for known findings: {named}")
+
+
+@pytest.mark.parametrize(
+    ("given", "how"),
+    [
+        ("F31-15", (True, False)),  # in the whole design: each part answers as a release does
+        ("f32-8", (False, True)),  # about refusals that are assert statements
+        ("F31-14", (False, True)),
+        ("F31-1", (False, False)),
+        ("sched-term-1-1", (False, False)),
+        ("{}", (False, False)),
+    ],
+)
+def test_a_finding_is_replayed_as_its_page_says(given: str, how: tuple[bool, bool]) -> None:
+    plain = replaying.How(known=False, optimized=False)
+    assert replaying.how_to_show(given, plain) == how
+    assert replaying.how_to_show(given, replaying.How(known=True, optimized=True)) == (True, True)
 
 
 @pytest.mark.parametrize("command", ["smoke", "conform", "replay", "clauses", "targets", "init"])

@@ -70,3 +70,20 @@ def test_expectations_of_another_profile(run: Any, judge: Any, tmp_path: Path) -
     assert ran.code == 2
     assert "is for profile 0.31, but the run is under 0.32: give --profile 0.31 or another file" in ran.err
     assert judge.calls == []
+
+
+def test_the_first_violation_that_is_not_expected_ends_it(tmp_path: Path, run: Any, judge: Any) -> None:
+    """``-x`` and ``--expect`` together; nothing is said of entries that were not judged by then."""
+    file = tmp_path / "known.json"
+    file.write_text(
+        '{"auxout": "expect/1", "profile": "0.32", "expected": [{"clause": "SCHED-TERM-1", "reason": "r"},'
+        ' {"clause": "SCHED-META-1", "reason": "r"}]}'
+    )
+    judge.reports["impl"] = judge.violating("impl", "SCHED-TERM-1", "SCHED-RESET-1")
+    ran = run("conform", "impl", "-x", "--expect", file)
+    assert ran.code == 1
+    assert judge.calls[-1]["stop_first"]
+    assert judge.calls[-1]["expected"] == {"SCHED-TERM-1", "SCHED-META-1"}
+    assert "stale" not in ran.out
+    judge.reports["impl"] = judge.conforming("impl")
+    assert "stale expectation: SCHED-META-1" in run("conform", "impl", "-x", "--expect", file).out

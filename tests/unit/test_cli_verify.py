@@ -252,7 +252,9 @@ class FakeVerifying:
         target = SimpleNamespace(profile=options["profile"] or "0.32")
         return SimpleNamespace(target=target, close=lambda: None)
 
-    def verify(self, patch: str, base: Any, progress: Callable[..., None]) -> Verification:
+    def verify(
+        self, patch: str, base: Any, progress: Callable[..., None], *, allow_unplayed: bool
+    ) -> Verification:
         self.calls.append((patch, self.base, self.options))
         outcomes = (ClauseOutcome("SCHED-META-1", "kept"), ClauseOutcome("WIRE-HASH-2", "fixed", ("F32-6",)))
         return Verification(patch, None, None, self.result, self.base, "0.32", outcomes)
@@ -288,7 +290,7 @@ def test_what_is_verified(
 @pytest.mark.parametrize("result", Result)
 def test_exit_codes(run: Any, fake: FakeVerifying, result: Result) -> None:
     fake.result = result
-    codes = {Result.CLEAN: 0, Result.BROKEN: 1, Result.SIGNATURE: 1}
+    codes = {Result.CLEAN: 0, Result.BROKEN: 1, Result.SIGNATURE: 1, Result.INCOMPLETE: 4}
     assert run("verify", "fix.diff", "--base", "vllm").code == codes.get(result, 3)
 
 

@@ -148,6 +148,41 @@ def test_an_end_with_a_list_that_shrank_is_told_without_hashes(lenient: Any) -> 
     expect(dict(lenient.failures), {"SCHED-TERM-8": 1})
 
 
+def test_a_request_that_had_failed_is_counted_once_also_where_its_end_is_inconsistent(lenient: Any) -> None:
+    build(lenient, "A", request("A", hashes="ab"))
+    lenient.take_output(request("A", outputs=1, hashes="ab"), {})
+    lenient.request_finished(request("A", outputs=1, hashes="a", finished=True))
+    expect(dict(lenient.failures), {"SCHED-TAKE-2": 1})
+    expect(build(lenient, "").finished_requests, ("A",))
+
+
+def test_an_end_that_is_refused_leaves_a_request_failed(module: Any) -> None:
+    strict = module.AuxOutputSchedulerConnector()
+    build(strict, "A", request("A", hashes="ab"))
+    told = {"A": module.AuxRequestOutput(0, ROWS[:0], "capture goes back [WORK-CAPTURE-2]")}
+    expect(strict.take_output(request("A", outputs=1, hashes="ab"), told), None)
+    with pytest.raises(Exception, match="SCHED-TERM-8"):
+        strict.request_finished(request("A", outputs=1, hashes="a", finished=True))
+    expect(strict.take_output(request("A", outputs=1, hashes="ab"), due(module, 1)), None)
+
+
+@pytest.mark.parametrize("count", [2, 1200])
+def test_any_number_of_requests_of_a_step_fail_and_the_others_have_what_they_have_anyway(
+    lenient: Any, count: int
+) -> None:
+    sound = [request(f"S{number}", hashes="ab") for number in range(3)]
+    build(lenient, "", *sound)
+    step = SimpleNamespace(num_scheduled_tokens={f"R{number}": 1 for number in range(count)} | {"S1": 1})
+    requests = {each.request_id: each for each in sound}
+    shrunk = {name: request(name, hashes="ab") for name in step.num_scheduled_tokens if name != "S1"}
+    lenient.build_connector_meta(step, requests | shrunk)
+    bad = {name: request(name, outputs=1, hashes="a") for name in shrunk}
+    grown = request("S1", outputs=1, hashes="abc")
+    metadata = lenient.build_connector_meta(step, requests | bad | {"S1": grown})
+    expect((letters(metadata.block_hashes), len(metadata.requests)), ({"S1": "c"}, count + 1))
+    expect(dict(lenient.failures), {"SCHED-HASH-8": count})
+
+
 def test_output_that_says_so_fails_a_request_also_where_calls_are_refused(module: Any) -> None:
     strict = module.AuxOutputSchedulerConnector()
     build(strict, "A", request("A"))
@@ -179,6 +214,7 @@ def test_the_environment_says_how_requests_fail(monkeypatch: pytest.MonkeyPatch)
 
 
 VARIANT = named("0.32" + PER_REQUEST)
+STEP = (("A", 1), ("B", 1))
 
 
 def view(name: str = "A", *hashes: bytes, outputs: int = 0, finished: bool = False) -> RequestView:
@@ -194,10 +230,10 @@ def test_a_variant_is_its_profile_but_for_what_fails() -> None:
 
 def test_the_spec_sends_what_it_can_and_hands_out_nothing_of_what_failed() -> None:
     state, _ = per_request.build_connector_meta(
-        VARIANT, scheduler.INITIAL, ("A", "B"), (view("A", b"1", b"2"), view("B", b"3"))
+        VARIANT, scheduler.INITIAL, STEP, (view("A", b"1", b"2"), view("B", b"3"))
     )
     state, built = per_request.build_connector_meta(
-        VARIANT, state, ("A", "B"), (view("A", b"1"), view("B", b"3", b"4"))
+        VARIANT, state, STEP, (view("A", b"1"), view("B", b"3", b"4"))
     )
     assert isinstance(built, Metadata)
     expect((built.requests, built.block_hashes), ((("A", 0), ("B", 0)), (("B", (b"4",)),)))

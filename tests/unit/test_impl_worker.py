@@ -389,6 +389,7 @@ def test_a_list_of_anything_else_is_refused_before_anything_changes(world: World
 
 
 def test_a_background_writer(world: World) -> None:
+    before = set(threading.enumerate())
     connector = world.connector(options={"background": True})
     connector.begin_step(meta({"A": 0}, A=b"x"))
     world.forward(rows(1, 2))
@@ -396,9 +397,15 @@ def test_a_background_writer(world: World) -> None:
     pending.enqueue_cpu_copy(counts(1), counts(0))
     assert read(pending.process_output()) == {"A": (0, [1, 2])}
     assert connector.usage() == (1, 0, 1, 1, 0)
+    assert "auxout-writer" in {thread.name for thread in set(threading.enumerate()) - before}
     connector.close()
     connector.close()
-    assert "auxout-writer" not in {thread.name for thread in threading.enumerate()}
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_background_writer_cannot_fail_a_request_alone(world: World) -> None:
+    with pytest.raises(ValueError, match="background"):
+        world.connector(options={"background": True, "errors": "request"})
 
 
 class FakeCuda:

@@ -165,4 +165,4 @@ def test_a_finding_of_an_unknown_clause_is_loud() -> None:
     }
     text = json.dumps({"auxout": known.FORMAT, "release": "1", "profile": "0.31", "findings": [finding]})
     with pytest.raises(KeyError):
-        known._read(text)
+        known._read(json.loads(text))

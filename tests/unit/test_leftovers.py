@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,18 @@ time.sleep(600)
 """
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Signals are not ignored in processes that are started, as they are by what runs in the background."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def eventually(condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + 20
     while not condition() and time.monotonic() < deadline:
@@ -46,6 +58,7 @@ def alive(number: int) -> bool:
         return False
 
 
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
 def test_a_judgement_that_is_killed_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """The target hangs while it loads, and has started a process of its own."""
@@ -120,6 +133,7 @@ def test_without_a_guard_everything_works(tmp_path: Path, monkeypatch: pytest.Mo
 # Ctrl-C.
 
 
+@pytest.mark.usefixtures("heard")
 def test_an_exploration_ends_at_once() -> None:
     """Only the command is interrupted, not its workers, as a service manager does it."""
     python = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

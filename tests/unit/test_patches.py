@@ -323,3 +323,84 @@ def test_only_a_vllm_in_a_folder_can_be_patched(folder: Path) -> None:
         TargetError, match="a patch applies to a released, installed or checked-out vLLM, which impl is not"
     ):
         patched(resolve("impl"), "some.diff")
+
+
+# Renames and copies as git writes them.
+
+INSIDE, OUTSIDE = f"{FOLDER}/store.py", "vllm/elsewhere.py"
+
+
+def git_diff(tmp_path: Path, before: dict[str, str], after: dict[str, str]) -> str:
+    """What ``git diff`` says with renames and copies found, also among files that did not change."""
+    root = tmp_path / "repository"
+
+    def git(*words: str) -> str:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+        }
+        who = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+        command = ["git", "-C", str(root), *who, *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    root.mkdir()
+    git("init", "-q")
+    for files in (before, after):
+        for path in root.rglob("*.py"):
+            path.unlink()
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        git("add", "-A")
+        git("commit", "-qm", "next")
+    return git("diff", "-M", "-C", "-C", "HEAD~1", "HEAD")
+
+
+TREE = {f"{FOLDER}/{name}": text for name, text in FILES.items()} | {
+    OUTSIDE: "".join(f"x{n} = {n}\n" for n in range(40))
+}
+
+
+def moved(old: str, new: str, text: str = "") -> dict[str, str]:
+    return {
+        (new if name == old else name): (each + text if name == old else each) for name, each in TREE.items()
+    }
+
+
+@pytest.mark.parametrize("text", ["", "more = 1\n"], ids=["whole", "changed"])
+@pytest.mark.parametrize("copies", [False, True], ids=["renamed", "copied"])
+@pytest.mark.parametrize("target", [f"{FOLDER}/helper.py", "vllm/away.py"])
+def test_a_file_of_the_folder_is_renamed_or_copied(
+    folder: Path, tmp_path: Path, target: str, copies: bool, text: str
+) -> None:
+    source = f"{FOLDER}/connector.py"
+    after = {**TREE, target: TREE[source] + text} if copies else moved(source, target, text)
+    diff = git_diff(tmp_path, TREE, after)
+    assert ("copy from" if copies else "rename from") in diff
+    (tmp_path / "repository").rename(folder.parent / "repository")
+    (tmp_path / "some.diff").write_text(diff)
+    apply_diff(str(tmp_path / "some.diff"), folder, "base")
+    wanted = {
+        name.removeprefix(f"{FOLDER}/"): each for name, each in after.items() if name.startswith(FOLDER)
+    }
+    assert {path.name: path.read_text() for path in folder.glob("*.py")} == wanted
+
+
+@pytest.mark.parametrize("text", ["", "more = 1\n"], ids=["whole", "changed"])
+@pytest.mark.parametrize("copies", [False, True], ids=["renamed", "copied"])
+@pytest.mark.parametrize("target", [f"{FOLDER}/helper.py", f"{FOLDER}/connector.py"])
+def test_a_file_from_elsewhere_is_not_nothing(
+    folder: Path, tmp_path: Path, target: str, copies: bool, text: str
+) -> None:
+    """Its text is not in the diff, so that the change cannot be judged: a mistake, and not "nothing broken"."""
+    before = {name: each for name, each in TREE.items() if name != target}
+    after = {**before, target: TREE[OUTSIDE] + text}
+    if not copies:
+        del after[OUTSIDE]
+    diff = git_diff(tmp_path, before, after)
+    assert ("copy from" if copies else "rename from") in diff
+    (tmp_path / "repository").rename(folder.parent / "repository")
+    said = refused(folder, diff)
+    assert f"moves a/{OUTSIDE} to {target.removeprefix(FOLDER + '/')}" in said
+    assert said.endswith("does not hold its text")

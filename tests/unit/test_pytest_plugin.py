@@ -114,3 +114,60 @@ def test_a_target_that_crashes_fails_its_cases_only(tmp_path: Path) -> None:
         "target broken: crashing:Crashing crashed during reset (exit status 7)\n  replay\nauxout replay '{"
         in done.stdout
     )
+
+
+PORT = (
+    "from auxout_reference.connector import AuxOutputSchedulerConnector, PackedBlockHashes\n"
+    "def make(profile): return AuxOutputSchedulerConnector(profile=profile)\n"
+)
+
+
+def test_cases_of_a_half_that_is_not_there_are_skipped(tmp_path: Path) -> None:
+    """As the command leaves them out: a correct scheduler connector alone passes both."""
+    (tmp_path / "port.py").write_text(PORT)
+    done = run_pytest(tmp_path, *CASES, "--auxout-target", "port:make", "-q", "-rs")
+    assert done.returncode == 0, done.stdout
+    assert "WORK-CLOSE-1 is about the worker: port:make has no worker" in done.stdout
+    assert "failed" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "does not load: ModuleNotFoundError: No module named 'port'"),
+        ("1 / 0\n", "does not load: ZeroDivisionError: division by zero"),
+        ("x = 1\n", "does not load: module port has no make; the form is module:factory"),
+        ("import os\nos._exit(3)\n", "crashed during loading (exit status 3)"),
+    ],
+)
+def test_a_target_that_does_not_load_is_one_usage_error(tmp_path: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / "port.py").write_text(text)
+    done = run_pytest(tmp_path, *CASES, "--auxout-target", "port:make", "-q")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: --auxout-target port:make: port:make {said}" in done.stderr
+    assert "failed" not in done.stdout
+
+
+def test_expected_violations_are_expected_failures(tmp_path: Path) -> None:
+    (tmp_path / "port.py").write_text(
+        PORT.replace(
+            "def make", "class Bad(AuxOutputSchedulerConnector):\n    def reset(self): pass\ndef make"
+        ).replace("return Aux", "return Bad(profile=profile)  #")
+    )
+    file = tmp_path / "known.json"
+    file.write_text(
+        '{"auxout": "expect/1", "profile": "0.32", "expected": ['
+        '{"clause": "SCHED-RESET-1", "reason": "to be done"}]}'
+    )
+    words = (*CASES, "--auxout-target", "port:make", "-q", "-k", "sched-reset-1 or sched-meta-1-1", "-rx")
+    assert "failed" in run_pytest(tmp_path, *words).stdout
+    done = run_pytest(tmp_path, *words, "--auxout-expect", "known.json")
+    assert done.returncode == 0, done.stdout
+    assert "SCHED-RESET-1 is expected: to be done" in done.stdout
+    file.write_text("{}")
+    done = run_pytest(tmp_path, *words, "--auxout-expect", "known.json")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert (
+        "--auxout-expect known.json: expectation file known.json: the file must be an object" in done.stderr
+    )

@@ -485,6 +485,23 @@ def test_a_step_from_before_a_generation_is_void_and_the_next_is_not(lenient: Dr
     expect(lenient.usage(), (1, 0, 0, 0, 1))
 
 
+def test_a_request_of_void_steps_is_counted_once_whatever_it_fails_for(lenient: Driver) -> None:
+    lenient.core.begin_step(meta({"A": 0, "B": 0}))
+    lenient.land(lenient.launch(("A", 1, rows("A1"))), [0])
+    failed(lenient, "WORK-CAPTURE-4", lenient.run(meta({"A": 9}, A="x"), "A", 5, "A5", sampled=0))
+    void = [lenient.launch(("A", 6, rows("A6")), ("B", 0, rows("B0"))) for _ in range(2)]
+    lenient.core.begin_step(meta(generation=1))
+    for pending in void:
+        outputs = lenient.land(pending, [1, 1], [0, 0])
+        expect(["WORK-BEGIN-3" in outputs[name] for name in "AB"], [True, True])
+    expect(lenient.core.failures, {"WORK-CAPTURE-4": 1, "WORK-BEGIN-3": 1})
+    lenient.core.begin_step(meta({"A": 0}, generation=1))
+    again = lenient.launch(("A", 0, rows("A0")))
+    lenient.core.begin_step(meta(generation=2))
+    lenient.land(again)
+    expect(lenient.core.failures, {"WORK-CAPTURE-4": 1, "WORK-BEGIN-3": 2})
+
+
 def test_a_request_that_runs_again_while_it_ends_fails_until_it_ends_again(lenient: Driver) -> None:
     lenient.core.begin_step(meta({"A": 0}))
     before = lenient.launch(("A", 0, rows("A0")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from auxout_spec.engine import Abort, Add, Impossible, Land, Launch, Reset
 from auxout_spec.profiles import PROFILES
 from auxout_spec.scenario import Scenario
 
+SOURCE = Path(__file__).parents[2] / "reference" / "auxout_reference"
 EXAMPLES, PAIR_EXAMPLES = 5, 2
 HEAD = (
     "import os\n"
@@ -63,8 +65,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 @pytest.fixture
 def only_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No curated cases, so that what is found is found by chance."""
+    """No curated cases and no large plays, so that what is found is found by chance."""
     monkeypatch.setattr(runner, "cases_in", lambda profile: ())
+    monkeypatch.setattr(runner.large, "plays", lambda *_: iter(()))
     monkeypatch.setitem(runner.EXAMPLES, "smoke", 30)
 
 
@@ -130,7 +133,7 @@ def test_a_conforming_target(profile: str) -> None:
     ]
     assert [(each.phase, each.done) for each in seen] == [
         ("cases", 1), ("refusals under python -O", 1), ("random scenarios", 1),
-        ("random scenarios with a worker", 1),
+        ("random scenarios with a worker", 1), ("large plays", 1),
     ]  # fmt: skip
     assert seen[0].total == report.num_cases
     assert seen[2].total == EXAMPLES
@@ -197,6 +200,41 @@ def test_stop_first_stops_at_once() -> None:
     assert report.num_scenarios == 0
     assert "not judged" in statuses(report).values()
     assert report.verdict is Verdict.VIOLATION
+
+
+def test_stop_first_goes_on_after_what_is_expected() -> None:
+    plain = judge("known-bad:event-needs-hashes")
+    clauses = [violation.clause for violation in plain.violations]
+    expected = judge("known-bad:event-needs-hashes", stop_first=True, expected=frozenset(clauses))
+    assert [violation.clause for violation in expected.violations] == clauses
+    first = judge("known-bad:event-needs-hashes", stop_first=True, expected=frozenset(clauses[:1]))
+    assert [violation.clause for violation in first.violations] == clauses[:2]
+
+
+@pytest.mark.parametrize("target", ["impl-torch", "tree"])
+def test_what_is_offered_and_was_not_judged_makes_it_incomplete(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without torch a torch worker cannot be judged, which is no pass."""
+    from auxout_conformance import isolation
+
+    if target == "tree":
+        shutil.copytree(SOURCE, tmp_path / "tree")
+        target = str(tmp_path / "tree")
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "sitecustomize.py").write_text(
+        "import importlib.util\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name == 'torch' else find(name, *rest)\n"
+    )
+    path = isolation.python_path()
+    monkeypatch.setattr(isolation, "python_path", lambda: f"{tmp_path / 'without'}:{path}")
+    report = judge(target, profile="0.32")
+    assert (report.verdict, report.exit_code) == (Verdict.INCOMPLETE, 4)
+    assert report.reason.startswith(
+        "its worker is not judged: its worker needs torch, which is not installed: pip"
+    )
+    assert report.violations == ()
 
 
 @pytest.mark.usefixtures("only_random")
@@ -267,6 +305,7 @@ def test_the_same_seed_judges_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_deep_draws_a_seed_and_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner.large, "plays", lambda *_: iter(()))
     monkeypatch.setitem(runner.EXAMPLES, "deep", 2)
     monkeypatch.setitem(runner.PAIR_EXAMPLES, "deep", 2)
     monkeypatch.setattr(runner.secrets, "randbelow", lambda limit: 41)
@@ -286,7 +325,8 @@ def test_a_search_is_repeated_until_nothing_new_is_found(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(runner, "search", search)
     monkeypatch.setitem(runner.EXAMPLES, "smoke", 30)
-    monkeypatch.setattr(runner.Judgement, "_optimized", lambda self, host: None)
+    for phase in ("_optimized", "_large"):
+        monkeypatch.setattr(runner.Judgement, phase, lambda self, host: None)
     report = judge("known-bad:clamped-one-early")
     assert [len(ignored) for ignored in asked] == list(range(len(report.violations) + 1))
     # How many it finds depends on what Hypothesis draws, which depends on the modules that are loaded.

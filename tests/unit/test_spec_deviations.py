@@ -98,6 +98,21 @@ def test_mixed_lengths(hashes: tuple[bytes, ...], read: tuple[bytes, ...]) -> No
     assert build(profile, state, "A", view("A", H[:1]))[1] == meta({"A": 0}, {"A": H[:1]}, "A", A=read)
 
 
+def test_mixed_lengths_say_truly_what_was_replaced() -> None:
+    profile = deviating(Deviation.MIXED_LENGTHS_PACKED)
+    told = build(profile, after("A", view("A", 2), profile=profile), "A", view("A", G[:3]))[1]
+    assert told == meta({"A": 0}, {"A": G[2:3]})._replace(replaced_block_hashes=(("A", G[:3]),))
+
+
+@pytest.mark.parametrize(("profile", "is_told"), [("0.31", False), ("0.32", True)])
+def test_a_corrupted_list_that_is_sound_again(profile: str, is_told: bool) -> None:
+    rules = PROFILES[profile]._replace(deviations=frozenset({Deviation.MIXED_LENGTHS_PACKED}))
+    state = after("A", view("A", (H[0], H[1] * 2)), profile=rules)
+    told = build(rules, state, "A", view("A", 3))[1]
+    again = (("A", H[:3]),) if is_told else ()
+    assert told == meta({"A": 0}, {"A": H[2:3]})._replace(replaced_block_hashes=again)
+
+
 def test_build_not_atomic() -> None:
     profile = deviating(Deviation.BUILD_NOT_ATOMIC)
     state = after("BA", view("A", 2), view("B"), profile=profile)

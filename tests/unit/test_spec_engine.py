@@ -601,11 +601,16 @@ def test_which_lengths_can_be_mixed() -> None:
     assert play(Add("A", 2), shrink).tampered == (shrink,)
 
 
-def test_tokens_of_a_request_that_left_stay_with_its_steps() -> None:
+def test_a_step_has_the_tokens_that_it_was_launched_with() -> None:
     first, second = Add("A", 4, text="T"), Add("B", 3)
     state = play(first, second, Launch((("A", 4), ("B", 3))), Abort("A"))
-    assert [(a.request_id, a.tokens) for a in state.activations] == [("A", (("T", 4),)), ("B", ())]
-    assert play(first, second, Launch((("A", 4), ("B", 3))), Abort("A"), Land()).activations[0].tokens == ()
+    assert [entry.tokens for entry in state.in_flight[0].entries] == [(("T", 4),), (("B", 3),)]
+
+
+def test_tokens_that_are_not_settled_continue_the_last_run() -> None:
+    tokens = (("T", 3), ("U", 5))
+    found = [engine_state.scheduled_tokens(tokens, end) for end in (2, 4, 5, 7)]
+    assert found == [(("T", 2),), (("T", 3), ("U", 4)), tokens, (("T", 3), ("U", 7))]
 
 
 def test_a_single_computed_token_is_kv() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import random
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from auxout_conformance import known_bad
-from auxout_conformance.targets import Target, TargetError, list_targets, resolve, wheels
+from auxout_conformance import known, known_bad
+from auxout_conformance.targets import Target, TargetError, list_targets, resolve, sources, wheels
 from auxout_conformance.targets.adapter import from_factory, from_module
 from auxout_conformance.targets.loading import PACKAGE, LoadSpec, load, load_connector_module
 from auxout_conformance.targets.resolve import ENTRY_POINTS, FORMS
@@ -102,11 +107,18 @@ def test_a_registered_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("mine", "registered as package.module:factory") in [(t.name, t.what) for t in list_targets()]
 
 
-@pytest.mark.parametrize("version", ["0.31.0", "0.32.0"])
-def test_a_release_in_the_cache(version: str, cache: Path, no_pip: list[list[str]]) -> None:
-    folder = cache / f"vllm-{version}"
+def keep(folder: Path, **files: str) -> Path:
+    """A folder of the cache as it was fetched."""
     folder.mkdir(parents=True)
-    (folder / "connector.py").touch()
+    for name, text in {"connector": "", **files}.items():
+        (folder / f"{name}.py").write_text(text)
+    (folder / "digests.json").write_text(json.dumps(sources.digests(folder)))
+    return folder
+
+
+@pytest.mark.parametrize("version", ["0.31.9", "0.32.9"])
+def test_a_release_in_the_cache(version: str, cache: Path, no_pip: list[list[str]]) -> None:
+    folder = keep(cache / f"vllm-{version}")
     target = resolve(f"vllm=={version}")
     assert target == Target(
         f"vllm=={version}", LoadSpec("folder", str(folder)), version[:4], f"vllm {version}", version
@@ -302,31 +314,93 @@ def test_pip_is_asked_once_and_the_rest_is_thrown_away(cache: Path, monkeypatch:
 
     def run(command: list[str], **options: Any) -> PIP:
         commands.append(command)
-        make_wheel(Path(command[command.index("--dest") + 1]) / "vllm-0.32.0-py3-none-any.whl")
+        make_wheel(Path(command[command.index("--dest") + 1]) / "vllm-0.32.9-py3-none-any.whl")
         return PIP(command, 0, "", "")
 
     monkeypatch.setattr(wheels.subprocess, "run", run)
     assert wheels.cached_versions() == ()
-    first, second = wheels.fetch("0.32.0"), wheels.fetch("0.32.0")
-    assert first == second == cache / "vllm-0.32.0"
+    first, second = wheels.fetch("0.32.9"), wheels.fetch("0.32.9")
+    assert first == second == cache / "vllm-0.32.9"
     assert sorted(path.relative_to(cache).as_posix() for path in cache.rglob("*")) == [
-        "vllm-0.32.0", "vllm-0.32.0/__init__.py", "vllm-0.32.0/connector.py",
+        "vllm-0.32.9", "vllm-0.32.9/__init__.py", "vllm-0.32.9/connector.py", "vllm-0.32.9/digests.json",
     ]  # fmt: skip
     assert len(commands) == 1
     assert commands[0][:4] == [sys.executable, "-m", "pip", "download"]
-    assert commands[0][-1] == "vllm==0.32.0"
-    assert wheels.cached_versions() == ("0.32.0",)
+    assert commands[0][-1] == "vllm==0.32.9"
+    assert wheels.cached_versions() == ("0.32.9",)
 
 
 def test_somebody_else_may_fetch_meanwhile(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(command: list[str], **options: Any) -> PIP:
-        make_wheel(Path(command[command.index("--dest") + 1]) / "vllm-0.32.0-py3-none-any.whl")
-        (cache / "vllm-0.32.0").mkdir()
-        (cache / "vllm-0.32.0" / "connector.py").write_text("theirs")
+        make_wheel(Path(command[command.index("--dest") + 1]) / "vllm-0.32.9-py3-none-any.whl")
+        keep(cache / "vllm-0.32.9", connector="theirs")
         return PIP(command, 0, "", "")
 
     monkeypatch.setattr(wheels.subprocess, "run", run)
-    assert (wheels.fetch("0.32.0") / "connector.py").read_text() == "theirs"
+    assert (wheels.fetch("0.32.9") / "connector.py").read_text() == "theirs"
+
+
+def no_connector(folder: Path) -> None:
+    (folder / "connector.py").unlink()
+
+
+def changed(folder: Path) -> None:
+    (folder / "connector.py").write_text("x = 2")
+
+
+def one_more(folder: Path) -> None:
+    (folder / "more.py").write_text("")
+
+
+def no_digests(folder: Path) -> None:
+    (folder / "digests.json").unlink()
+
+
+def bad_digests(folder: Path) -> None:
+    (folder / "digests.json").write_text("[" * 100_000)
+
+
+def a_device(folder: Path) -> None:
+    (folder / "more.py").symlink_to("/dev/zero")
+
+
+def a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("")
+
+
+@pytest.mark.parametrize(
+    "spoil", [no_connector, changed, one_more, no_digests, bad_digests, a_device, a_file, shutil.rmtree]
+)
+def test_a_broken_entry_is_fetched_again_once(
+    spoil: Callable[[Path], None], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **options: Any) -> PIP:
+        commands.append(command)
+        make_wheel(Path(command[command.index("--dest") + 1]) / "vllm-0.32.9-py3-none-any.whl")
+        return PIP(command, 0, "", "")
+
+    monkeypatch.setattr(wheels.subprocess, "run", run)
+    spoil(keep(cache / "vllm-0.32.9", connector="x = 1\n"))
+    for _ in range(3):
+        assert (wheels.fetch("0.32.9") / "connector.py").read_text() == "x = 1\n"
+    assert len(commands) == 1
+    assert [path.name for path in cache.iterdir()] == ["vllm-0.32.9"]
+
+
+def test_a_release_on_record_has_the_files_on_record(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a folder of the cache nor a wheel with other files passes for it."""
+
+    def run(command: list[str], **options: Any) -> PIP:
+        make_wheel(Path(command[command.index("--dest") + 1]) / "vllm-0.32.0-py3-none-any.whl")
+        return PIP(command, 0, "", "")
+
+    monkeypatch.setattr(wheels.subprocess, "run", run)
+    keep(cache / "vllm-0.32.0", connector="theirs")
+    said = mistake(lambda: wheels.fetch("0.32.0"))
+    assert said.startswith("the files of the fetched vllm==0.32.0 are not those of that release on record; ")
 
 
 def test_pip_says_why_it_failed(cache: Path, no_pip: list[list[str]]) -> None:
@@ -363,6 +437,125 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert wheels.cache_dir() == tmp_path / "own"
 
 
+# Bounds.
+
+
+def big(path: Path) -> None:
+    """A small wheel that unpacks to more than a connector can be."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{wheels.FOLDER}/connector.py", b"#" * (sources.MAX_BYTES + 1))
+
+
+def many(path: Path) -> None:
+    make_wheel(path, **{f"{wheels.FOLDER}/m{number}.py": "" for number in range(sources.MAX_FILES)})
+
+
+@pytest.mark.parametrize(("spoil", "said"), [(big, "more than 16 MiB"), (many, "more than 200 Python files")])
+def test_a_wheel_that_is_too_large(spoil: Callable[[Path], None], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "vllm-0.32.0-py3-none-any.whl"
+    spoil(path)
+    assert path.stat().st_size < 1 << 20
+    assert said in mistake(lambda: resolve(str(path)))
+
+
+def test_a_wheel_that_lies_about_its_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "vllm-0.32.0-py3-none-any.whl"
+    big(path)
+    data = path.read_bytes()
+    path.write_bytes(data.replace((sources.MAX_BYTES + 1).to_bytes(4, "little"), (5).to_bytes(4, "little")))
+    assert mistake(lambda: resolve(str(path))) == f"{path} is not a wheel (a zip file)"
+
+
+def test_wheels_with_any_byte_changed_are_refused_or_read(tmp_path: Path) -> None:
+    """Not a traceback: of 300 wheels with some bytes changed, each is a wheel or is refused in a sentence."""
+    draw, path = random.Random(7), tmp_path / "vllm-0.32.0-py3-none-any.whl"
+    whole = make_wheel(path).read_bytes()
+    for _ in range(300):
+        data = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        path.write_bytes(data)
+        with contextlib.suppress(TargetError):
+            resolve(str(path))
+
+
+def hole(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+    hole(path / "deeper.py")
+
+
+def huge(path: Path) -> None:
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+
+
+@pytest.mark.parametrize("spoil", [hole, pipe, dangling, itself, directory, huge])
+def test_a_tree_with_files_that_are_none(spoil: Callable[[Path], None], tmp_path: Path) -> None:
+    """A device without end, a pipe that nobody writes to, links that lead nowhere, a terabyte: told, and not read."""
+    folder = tmp_path / wheels.FOLDER
+    folder.mkdir(parents=True)
+    (folder / "connector.py").write_text("")
+    spoil(folder / "x.py")
+    said = mistake(lambda: resolve(str(tmp_path), "0.32"))
+    assert "x.py" in said or "16 MiB" in said
+
+
+def test_a_link_to_a_file_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "real.txt").write_text("x = 1\n")
+    folder = tmp_path / wheels.FOLDER
+    folder.mkdir(parents=True)
+    (folder / "connector.py").symlink_to(tmp_path / "real.txt")
+    assert resolve(str(tmp_path), "0.32").release == ""
+    sources.copy(folder, tmp_path / "copy")
+    assert not (tmp_path / "copy" / "connector.py").is_symlink()
+
+
+# A tree that is a release.
+
+
+def test_a_tree_whose_connector_is_a_release_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / wheels.FOLDER
+    folder.mkdir(parents=True)
+    (folder / "connector.py").write_text("x = 1\n")
+    record = {"0.31.0": sources.digests(folder)}
+    monkeypatch.setattr(known, "_files", lambda: record)
+    for name in (str(tmp_path), str(folder)):
+        target = resolve(name)  # the version need not be told
+        assert (target.release, target.profile) == ("0.31.0", "0.31")
+        assert target.notes == (
+            "its connector is that of vllm 0.31.0, so that release's known findings count",
+        )
+    assert resolve(str(tmp_path), "0.32").profile == "0.32"
+    (folder / "worker.py").write_text("")
+    assert resolve(str(tmp_path), "0.31").release == ""
+
+
+def test_the_files_on_record_are_those_of_a_package() -> None:
+    for release in ("0.31.0", "0.32.0"):
+        files = known.files_of(release)
+        assert files is not None
+        assert {"__init__.py", "connector.py", "worker.py", "store.py"} <= files.keys()
+        assert known.release_with(dict(files)) == release
+        assert all(len(digest) == 64 for digest in files.values())
+    assert known.files_of("0.30.0") is None
+
+
 # Loading.
 
 
@@ -396,6 +589,18 @@ def test_a_folder_is_loaded_under_vllm_s_name_and_nothing_else_of_vllm(tmp_path:
     adapter = load(LoadSpec("folder", str(folder)))
     assert list(adapter.packed_block_hashes(b"ab", 1)) == [b"a", b"b"]
     assert adapter.scheduler("0.31")._profile.name == "0.31"
+
+
+@pytest.mark.usefixtures("forget_vllm")
+def test_a_process_runs_one_folder(tmp_path: Path) -> None:
+    """Under one name there is one package: a second one would silently be the first."""
+    first, second = copied(tmp_path / "first"), copied(tmp_path / "second")
+    load_connector_module(first)
+    said = mistake(lambda: load_connector_module(second))
+    assert (
+        said == f"this process runs the connector of {first} already; another one needs a process of its own"
+    )
+    assert load_connector_module(first).__file__ == str(first / "connector.py")
 
 
 def test_a_folder_without_its_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from auxout_conformance import expect, hosts, report, runner, verifying
+from auxout_conformance import expect, hosts, leftovers, report, runner, verifying
 from auxout_conformance.known_bad import reference_source
 from auxout_conformance.targets import PatchError, TargetError, wheels
 from auxout_conformance.verifying import Result, Verification, signatures, verifier
@@ -221,10 +221,10 @@ def test_a_change_that_does_not_load(
     if result is Result.HANGS:
         base, plain = set[str](), verifier.open_host
 
-        def open_host(target: Any) -> Any:
+        def open_host(target: Any, **options: Any) -> Any:
             monkeypatch.setattr(hosts, "LOAD_SECONDS", 3.0 if base else 60.0)
             base.add(target.name)
-            return plain(target)
+            return plain(target, **options)
 
         monkeypatch.setattr(verifier, "open_host", open_host)
     done = verify(edit=lambda text: f"{text}\n{head}\n")
@@ -264,9 +264,37 @@ def test_files_that_the_suite_does_not_drive_are_named(tree: Path, tmp_path: Pat
     shutil.copytree(tree, changed)
     (changed / wheels.FOLDER / "routed_experts.py").write_text("x = 2\n")
     done = verifying.verify(str(changed), verifying.load_base(str(tree), profile="0.32", suite="smoke"))
-    assert done.result is Result.CLEAN
-    assert done.notes == (
-        "changed, but not judged, because the worker cannot be loaded here: routed_experts.py",
+    why = "changed, but not judged, because the worker cannot be loaded here: routed_experts.py"
+    assert (done.result, done.exit_code, done.reason) == (Result.INCOMPLETE, 4, why)
+    assert done.notes[0] == why
+
+
+# What no play executed.
+
+RARELY = "if len(self.__dict__) > 10**6:\n            raise MemoryError\n        return super().reset()"
+
+
+def test_changed_lines_that_no_play_executed(tree: Path, tmp_path: Path) -> None:
+    """They are named, and make a verdict without a fault incomplete, unless that is allowed."""
+    changed = tmp_path / "changed"
+    shutil.copytree(tree, changed)
+    text = (changed / NAME).read_text()
+    (changed / NAME).write_text(overridden(text, reset=RARELY))
+    (place,) = [
+        at for at, line in enumerate((changed / NAME).read_text().splitlines(), 1) if "MemoryError" in line
+    ]
+    base = verifying.load_base(str(tree), profile="0.32", suite="smoke")
+    done = verifying.verify(str(changed), base)
+    left = f"connector.py:{place}"
+    assert (done.result, done.exit_code, done.unplayed) == (Result.INCOMPLETE, 4, (left,))
+    assert done.reason == f"no play executed {left}"
+    assert f"not played      {left}" in str(done)
+    allowed = verifying.verify(str(changed), base, allow_unplayed=True)
+    assert (allowed.result, allowed.exit_code, allowed.unplayed, allowed.reason) == (
+        Result.CLEAN,
+        0,
+        (left,),
+        "",
     )
 
 
@@ -373,7 +401,7 @@ def test_a_record_is_a_report_with_one_line_more(verify: Verify) -> None:
 def test_nothing_is_left_behind(verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    monkeypatch.setattr(hosts.tempfile, "tempdir", str(scratch))
+    monkeypatch.setattr(leftovers.tempfile, "tempdir", str(scratch))
     for body in ("return super().reset()", "import os; os._exit(1)"):
         verify(reset=body)
     assert list(scratch.iterdir()) == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from auxout_conformance.elsewhere import Elsewhere, Unopened, can_fork
-from auxout_conformance.watching import LATEST, OTHERS, Watch
+from auxout_conformance.watching import LATEST, MOST, OTHERS, Watch
 
 TABLE: list[str] = []
 
@@ -50,9 +50,34 @@ def test_what_can_no_longer_be_read_has_changed() -> None:
     assert watch.changed()
 
 
-pytestmark = pytest.mark.skipif(not can_fork(), reason="pickles are opened here")
+@pytest.mark.parametrize("small", [True, False])
+def test_large_things_are_looked_at_too_and_hide_no_small_ones(small: bool) -> None:
+    watch, changing = Watch(), [0]
+    watch.keep(lambda: list(changing), 1 if small else 3 * MOST)
+    for _ in range(2 * LATEST):
+        watch.keep(lambda: "large", 2 * MOST + 1)
+    changing.append(1)
+    assert sum(watch.changed() for _ in range(100)) == 1
 
 
+def test_what_is_read_again_is_bounded() -> None:
+    watch, read = Watch(), [0]
+
+    def reads() -> None:
+        read[0] += 1
+
+    for _ in range(50):
+        watch.keep(reads, 10 * MOST)
+    read[0] = 0
+    for _ in range(100):
+        watch.changed()
+    assert 100 <= read[0] <= 120
+
+
+FORKS = pytest.mark.skipif(not can_fork(), reason="pickles are opened here")
+
+
+@FORKS
 def test_a_pickle_is_opened_where_nothing_has_happened_since() -> None:
     there = Elsewhere(lambda opened: opened)
     assert there.open(pickle.dumps({"a": 1})) == {"a": 1}
@@ -64,6 +89,7 @@ def test_a_pickle_is_opened_where_nothing_has_happened_since() -> None:
     there.close()
 
 
+@FORKS
 def test_a_process_that_ends_is_not_waited_for() -> None:
     there = Elsewhere(lambda opened: opened)
     for _ in range(2):
@@ -71,6 +97,7 @@ def test_a_process_that_ends_is_not_waited_for() -> None:
             there.open(pickle.dumps(Ends()))
 
 
+@FORKS
 def test_it_ends_with_the_host() -> None:
     there = Elsewhere(lambda opened: opened)
     pid = there.open(pickle.dumps(GetPid()))

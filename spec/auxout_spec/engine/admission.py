@@ -26,6 +26,7 @@ from .state import (
     Entry,
     Step,
     longest_hit,
+    scheduled_tokens,
     view,
 )
 from .tampering import tampered_entries, tampered_view
@@ -175,6 +176,7 @@ def _advance(
     entry = Entry(
         request_id, start, num_tokens, drafts, samples, request.activation, request.num_launches, external
     )
+    entry = entry._replace(tokens=scheduled_tokens(request.tokens, computed))
     if drafts and not request.has_drafts:
         entry = entry._replace(fills_up=True)
     request = request._replace(

@@ -58,11 +58,7 @@ def land(
 def delivers(state: EngineState, entry: Entry) -> bool:
     """Whether the engine hands this entry's output on: its request lives and the output is not dropped."""
     request = state.request(entry.request_id)
-    return request is not None and entry.samples and not _drops(request)
-
-
-def _drops(request: EngineRequest) -> bool:
-    return request.num_stale_output_tokens > 0 and request.drop_stale_output
+    return request is not None and entry.samples and not request.drops_output
 
 
 def _sampled(config: EngineConfig, state: EngineState, flying: Step, event: Land) -> dict[str, int]:
@@ -95,12 +91,12 @@ def _right_output(state: EngineState, flying: Step, sampled: dict[str, int]) -> 
         request = state.request(entry.request_id)
         if request is None:
             continue
-        rows = activation.rows[:start] + step_rows(request.tokens, entry, start, flying.generation)
+        rows = activation.rows[:start] + step_rows(entry, start, flying.generation)
         rows = rows[: len(rows) - num_rejected(entry, sampled)]
         if tokens and activation.emit_cursor <= len(rows):
             emitted = RequestOutput(activation.emit_cursor, rows[activation.emit_cursor :])
             outputs.append((entry.request_id, emitted))
-        if not _drops(request):
+        if not request.drops_output:
             state = with_activation(state, activation._replace(rows=rows))
     return state, tuple(outputs)
 

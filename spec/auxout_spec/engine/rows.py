@@ -16,10 +16,10 @@ def text_at(tokens: Text, position: int) -> str:
     return next((text for text, end in tokens if position < end), tokens[-1][0])
 
 
-def step_rows(tokens: Text, entry: Entry, start: int, generation: int) -> tuple[Row, ...]:
-    """The rows that an entry's forward pass over its request's tokens computes, from where it really starts."""
+def step_rows(entry: Entry, start: int, generation: int) -> tuple[Row, ...]:
+    """The rows that an entry's forward pass over its tokens computes, from where it really starts."""
     return tuple(
-        Row(entry.request_id, position, generation, entry.computation, text_at(tokens, position))
+        Row(entry.request_id, position, generation, entry.computation, text_at(entry.tokens, position))
         for position in range(start, start + entry.num_tokens)
     )
 
@@ -82,7 +82,7 @@ def with_fresh_blocks(
     for generation, entry in (*flying, *launched):
         if (entry.request_id, entry.activation) == (request.request_id, request.activation):
             start = min(entry.token_start, len(rows))
-            rows = rows[:start] + step_rows(request.tokens, entry, start, generation)
+            rows = rows[:start] + step_rows(entry, start, generation)
     fresh = new_blocks(state, request, rows, min(computed, request.num_tokens), block_size)
     return state._replace(resident=(*state.resident, *fresh)) if fresh else state
 

@@ -97,6 +97,11 @@ class EngineRequest(NamedTuple):
         return self.num_tokens + self.num_output_placeholders - self.num_computed_tokens
 
     @property
+    def drops_output(self) -> bool:
+        """Whether the output of its oldest step in flight is of tokens that it no longer has."""
+        return self.num_stale_output_tokens > 0 and self.drop_stale_output
+
+    @property
     def holds_kv(self) -> bool:
         """Whether KV blocks are allocated to it."""
         return self.num_computed_tokens > 0
@@ -112,8 +117,6 @@ class Activation(NamedTuple):
     """Next position to emit."""
     rows: tuple[Row, ...]
     """The rows behind the request's KV: of a prefix hit those that came with the resident blocks, then its own."""
-    tokens: Text = ()
-    """Those of a request that has left, whose steps in flight still fill blocks that others share."""
 
 
 class Entry(NamedTuple):
@@ -134,6 +137,8 @@ class Entry(NamedTuple):
     """Its drafts only fill the batch up; the model rejects them."""
     skipped: int = 0
     """Positions that a corrupted batch skips."""
+    tokens: Text = ()
+    """The request's up to its end, as it was launched; those that are not settled continue the last run."""
 
     @property
     def reported_start(self) -> int:
@@ -230,6 +235,12 @@ def prefix(tokens: Text, end: int) -> Text:
         if run_end >= end:
             break
     return tuple(runs)
+
+
+def scheduled_tokens(tokens: Text, end: int) -> Text:
+    """The first ``end`` tokens of a sequence, of which some may not be settled: they continue the last run."""
+    known = prefix(tokens, end)
+    return (*known[:-1], (known[-1][0], end))
 
 
 def append(tokens: Text, text: str, count: int) -> Text:

@@ -101,7 +101,7 @@ def step(config: EngineConfig, state: EngineState, event: Event) -> tuple[Engine
         _require_shown(config, state, event, recorder)
         after = after._replace(tampered=())
     after = after._replace(connector=recorder.halves.scheduler, worker=recorder.halves.worker)
-    return _forget_activations(_with_tokens_of_the_gone(state, after)), tuple(recorder.exchanges)
+    return _forget_activations(after), tuple(recorder.exchanges)
 
 
 def _require_shown(config: EngineConfig, state: EngineState, event: Event, recorder: Recorder) -> None:
@@ -116,16 +116,6 @@ def _require_shown(config: EngineConfig, state: EngineState, event: Event, recor
     if "skip_ahead" in kinds:  # refused when the step is processed
         shown = shown and any(isinstance(e.call, calls.PrepareOutput) for e in recorder.exchanges)
     require(shown, "ENV-TAMPER-1", f"{type(event).__name__} does not show the corruption")
-
-
-def _with_tokens_of_the_gone(before: EngineState, after: EngineState) -> EngineState:
-    """Keep the tokens of requests that left, for the rows of their steps in flight."""
-    if len(after.requests) >= len(before.requests):
-        return after
-    left = {request.request_id for request in after.requests}
-    gone = {r.request_id: r.tokens for r in before.requests if r.request_id not in left}
-    kept = (a._replace(tokens=gone[a.request_id]) if a.request_id in gone else a for a in after.activations)
-    return after._replace(activations=tuple(kept))
 
 
 def _forget_activations(state: EngineState) -> EngineState:

@@ -14,7 +14,7 @@ from ..deviations import looks, spoils
 from ..values import Metadata, Outputs, Refusal, RequestOutput, Result, StepOutput
 from ..worker import Part
 from .guards import require
-from .rows import activation_of, num_rejected, on_invalid_kv, step_rows, text_at
+from .rows import num_rejected, on_invalid_kv, step_rows, text_at
 from .state import EngineConfig, EngineState, Entry, Problem, Step
 from .tampering import tampered_batches, tampered_metadata, tampered_reports
 
@@ -101,9 +101,7 @@ def _part(
     known = dict(state.worker.requests).get(entry.request_id)
     cursor = known.capture_cursor if known is not None else -1
     start = entry.token_start if cursor < 0 else min(entry.token_start, cursor)
-    request = state.request(entry.request_id)
-    owner = request or activation_of(state, entry.request_id, entry.activation)
-    rows = step_rows(owner.tokens, entry, start, generation)
+    rows = step_rows(entry, start, generation)
     if entry.request_id in invalid:
         rows = on_invalid_kv(rows)
     tokens = sampled.get(entry.request_id, 0)
@@ -111,11 +109,11 @@ def _part(
 
 
 def _compared(state: EngineState, outputs: Outputs, right: dict[str, RequestOutput]) -> EngineState:
-    """Report rows that are not those behind the request's KV, or not of its own tokens."""
+    """Report rows that are not those behind the request's KV, or not of its own tokens; none that the engine drops."""
     for request_id, output in outputs:
         wanted, request = right.get(request_id), state.request(request_id)
         skipped = output.failed or wanted is None or output.token_start != wanted.token_start
-        if skipped or wanted is None or request is None:
+        if skipped or wanted is None or request is None or request.drops_output:
             continue
         for row, due in zip(output.rows, wanted.rows, strict=False):
             if (row.position, row.generation, row.text) != (due.position, due.generation, due.text):

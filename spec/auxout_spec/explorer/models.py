@@ -128,6 +128,7 @@ _MODELS = (
     Model("found-hit-given-up", "KV found elsewhere is loaded whole or not at all", Menu((Add("A", 3, 0, 1, text="T"), Add("B", 5, 0, 1, text="T")), evictions=1, external=(4,), loads=1), profile="0.33"),
     # The same where an inconsistent request fails: no engine ends, no row is wrong or out of place.
     Model("request-session-in-flight", "a turn ends with a step in flight", Menu((Add("A", 3, 0, 3, session=True), Add("B", 3, 0, 2)), chunks=(Chunk("A", 3),), stops=True, aborts=1), profile=_FAILING),
+    Model("request-session-shared", "a turn ends with a step in flight, and a request has its text", Menu((Add("A", 3, 0, 2, session=True), Add("B", 5, 0, 1, text="A")), chunks=(Chunk("A", 2, 0, 1),), stops=True, aborts=1), profile=_FAILING),
     Model("request-abort-and-reset", "resets with steps in flight, of aborted and of running requests", Menu(_two(3, 2), aborts=1, resets=(_PLAIN, _RUNNING)), profile=_FAILING),
     Model("request-rows-evicted", "a hit on resident KV whose rows made room, preempted and resumed", Menu(_EVICTED, max_running=1, preemptions=1), capacity=2, profile=_FAILING),
     Model("request-start-raised", "a chunk raises the prompt start", Menu((Add("A", 2, 0, 1, session=True), Add("B", 3, 0, 1)), chunks=(Chunk("A", 2, 4, 1), Chunk("A", 2, 0, 1))), depth=1, profile=_FAILING),

@@ -8,6 +8,7 @@ from ..calls import Exchange, TakeOutput
 from ..deviations import Deviation
 from ..engine import EngineConfig, EngineState, Event, Launch
 from ..engine.options import num_known_blocks
+from ..engine.rows import text_at
 from ..engine.state import longest_hit, view
 from ..scheduler import is_replaced
 from ..values import Rows
@@ -26,7 +27,8 @@ def broken_property(config: EngineConfig, engine: EngineState) -> Broken | None:
         return Broken(*engine.problem)
     if config.limits is None:
         return None
-    return _keys(config, engine) or _references(engine) or _capacity(config, engine) or _idle(engine)
+    found = _keys(config, engine) or _references(engine) or _capacity(config, engine) or _idle(engine)
+    return found or _objects(config, engine)
 
 
 def broken_cover(config: EngineConfig, before: EngineState, exchanges: tuple[Exchange, ...]) -> Broken | None:
@@ -107,6 +109,22 @@ def _capacity(config: EngineConfig, engine: EngineState) -> Broken | None:
     limit = config.limits.capacity if config.limits is not None else 0
     held = len(engine.worker.store.objects)
     return Broken("STORE-PUT-2", f"the store holds {held} objects of {limit}") if held > limit else None
+
+
+def _objects(config: EngineConfig, engine: EngineState) -> Broken | None:
+    """An object holds rows of the tokens that its key names (ROW-EXACT-2).
+
+    Asked where an engine outlives what ends others: there it would be read by any request with these tokens.
+    """
+    if not config.profile.fails_requests:
+        return None
+    generation, objects = engine.worker.generation, dict(engine.worker.store.objects)
+    for request in engine.requests:
+        for block_hash in request.block_hashes:
+            for row in objects.get((generation, block_hash), ()):
+                if row.text != text_at(request.tokens, row.position):
+                    return Broken("ROW-EXACT-2", f"a block of {request.request_id} is stored with {row}")
+    return None
 
 
 def _idle(engine: EngineState) -> Broken | None:

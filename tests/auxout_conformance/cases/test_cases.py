@@ -12,15 +12,18 @@ from collections.abc import Iterator
 import pytest
 
 from _auxout_pytest import NO_TARGET
-from auxout_conformance import render
+from auxout_conformance import expect, render
 from auxout_conformance.cases import Case, cases_in
+from auxout_conformance.expect import Expectations
 from auxout_conformance.hosts import Host, TargetBroken, open_host
 from auxout_conformance.judge import Failure, play
 from auxout_conformance.known import findings_of
 from auxout_conformance.showing import judged_profile
 from auxout_conformance.targets import Target, resolve
+from auxout_conformance.targets.adapter import Offer
 from auxout_conformance.verdicts import Violation
 from auxout_conformance.violations import replay_command
+from auxout_spec.clauses import CLAUSES, WORKER
 
 OPTION = "--auxout-target"
 
@@ -37,20 +40,38 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 class Connector:
     """The target under judgement; started anew after it crashed or hung."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, expectations: Expectations | None) -> None:
         self.target = target
+        self._expected = {each.clause: each.reason for each in expectations.entries} if expectations else {}
         self._findings = findings_of(target.release)
         self._host: Host | None = None
 
     def complaint(self, case: Case) -> str:
-        """What is wrong in one case, for people; empty if nothing is."""
+        """What is wrong in one case, for people; empty if nothing is.
+
+        A case that is about a half which the target lacks is skipped, and one of an expected clause is an expected
+        failure.
+        """
         try:
             self._host = self._host or open_host(self.target)
+            self._skip_inapplicable(case, self._host.offer)
             _, failure = play(self._host, case.scenario, judged_profile(self.target, self._findings))
-            return "" if failure is None else self._explain(case, failure)
+            if failure is None:
+                return ""
+            if failure.clause in self._expected:
+                pytest.xfail(f"{failure.clause} is expected: {self._expected[failure.clause]}")
+            return self._explain(case, failure)
         except TargetBroken as error:
             self.close()
             return f"target broken: {render.printable(str(error))}\n  replay\n{self._replay(case)}"
+
+    def _skip_inapplicable(self, case: Case, offer: Offer) -> None:
+        """As the command leaves such cases out."""
+        if offer.has(CLAUSES[case.clause].component):
+            return
+        half = "worker" if CLAUSES[case.clause].component in WORKER else "scheduler connector"
+        why = offer.missing or f"{self.target.name} has no {half}"
+        pytest.skip(f"{case.clause} is about the {half}: {why}")
 
     def _explain(self, case: Case, failure: Failure) -> str:
         plain = case.scenario._replace(profile=self.target.profile, name="", clause="")
@@ -79,9 +100,12 @@ class Connector:
 
 
 @pytest.fixture(scope="module")
-def connector(auxout_target: str, auxout_profile: str | None) -> Iterator[Connector]:
+def connector(
+    auxout_target: str, auxout_profile: str | None, pytestconfig: pytest.Config
+) -> Iterator[Connector]:
     """The connector, shared by all cases; each case starts a fresh session in it."""
-    running = Connector(resolve(auxout_target, auxout_profile))
+    file = pytestconfig.getoption("--auxout-expect")
+    running = Connector(resolve(auxout_target, auxout_profile), expect.read(file) if file else None)
     yield running
     running.close()
 

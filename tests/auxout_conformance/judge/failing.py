@@ -11,7 +11,8 @@ from auxout_spec.calls import (
     apply_scheduler,
 )
 from auxout_spec.profiles import Profile
-from auxout_spec.values import RequestOutput, Result, StepOutput
+from auxout_spec.scheduler import is_replaced
+from auxout_spec.values import Metadata, RequestOutput, Result, StepOutput
 
 from ..observation import Odd, Raised
 from .ledger import Ledger, failed_in
@@ -25,11 +26,25 @@ def broken_clause(
         return _rows(ledger, before, call, right, actual)
     if isinstance(right, StepOutput) and isinstance(actual, StepOutput):
         return _outputs(ledger, right, actual)
+    if isinstance(call, BuildConnectorMeta) and isinstance(right, Metadata) and isinstance(actual, Metadata):
+        clause = _turns(before, call, right, actual)
+        if clause:
+            return clause
     told = isinstance(right, StepOutput) and any(output.failed for _, output in right.outputs)
     if isinstance(call, BuildConnectorMeta | RequestFinished):
         told = bool(apply_scheduler(profile, before.scheduler, call)[0].failed)
     at_stake = told or ledger.failed or failed_in(before)
     return "FAIL-ALONE-1" if at_stake or isinstance(actual, Raised) else ""
+
+
+def _turns(before: Halves, call: BuildConnectorMeta, right: Metadata, actual: Metadata) -> str:
+    """FAIL-TURN-1 where the fault is whether a list is sent again of which every sent hash still stands."""
+    if right != actual._replace(replaced_block_hashes=right.replaced_block_hashes):
+        return ""
+    views, active = {view.request_id: view for view in call.requests}, dict(before.scheduler.active)
+    wanted, found = dict(right.replaced_block_hashes), dict(actual.replaced_block_hashes)
+    wrong = {name for name in {*wanted, *found} & active.keys() if wanted.get(name) != found.get(name)}
+    return "FAIL-TURN-1" if any(not is_replaced(views[name], active[name], True) for name in wrong) else ""
 
 
 def _rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -21,6 +22,7 @@ from auxout_spec.engine import (
     Land,
     Launch,
     Preempt,
+    Reset,
     Tamper,
     initial,
     step,
@@ -46,12 +48,13 @@ LEAVING: dict[str, tuple[type[Event], ...]] = {
 }
 """Clauses about requests that leave, and the events by which they may."""
 MISSING_ROWS, MADE_ROOM = "WORK-EMIT-3", "STORE-PUT-3"
-ROOM_FOR_ALL = 1024
-"""Blocks, more than a scenario has."""
-SHOWN_BY = {"buffers": "WORK-STEP-4", "writes": "WORK-EMIT-7"}
-"""Parts of a representation, and the clause that a wrong answer breaks which is right without them."""
-GENERATION, RESETS = "SCHED-META-4", "SCHED-RESET-1"
-"""A wrong generation, and the clause that it breaks where it is right without the resets before the play."""
+SHOWN_BY = {
+    "buffers": ("", "WORK-STEP-4"),
+    "writes": ("", "WORK-EMIT-7"),
+    "generation": ("SCHED-META-4", "SCHED-RESET-1"),
+}
+"""Parts of a representation, and the clause that is broken where an answer is right without them; if there is one
+before it, only answers that seem to break that are looked at."""
 USAGE = "usage() after "
 
 
@@ -93,7 +96,7 @@ class Play:
 
     Where the engine drives a worker (``EngineConfig.limits``), a call that the worker must refuse, other than a
     corrupted one, ends the scenario: the engine would be gone. So does a refusal of hashes that are corrupted, where a
-    release is known for not looking at them: whoever does look, may.
+    release is known for not looking at them: one that looks may refuse.
     """
 
     host: Player
@@ -117,10 +120,14 @@ class Play:
     @classmethod
     def start(cls, host: Player, config: EngineConfig) -> Play:
         """Fresh connectors and a fresh engine."""
-        limits = config.limits
+        started = cls(host, config, ledger=Ledger(block_size=config.block_size))
+        started._start_over()
+        return started
+
+    def _start_over(self) -> None:
+        config, limits = self.config, self.config.limits
         sizes = limits and Sizes(limits.block_size, limits.capacity, config.depth, *config.largest_step)
-        host.new(config.profile.name, sizes, config.representation)
-        return cls(host, config, ledger=Ledger(block_size=config.block_size))
+        self.host.new(config.profile.name, sizes, config.representation)
 
     @property
     def over(self) -> bool:
@@ -160,6 +167,9 @@ class Play:
             )
             if failure is not None:
                 return failure
+        elif isinstance(exchange.call, Close):
+            # The worker that is closed is not the target's, but the engine that starts has a new scheduler connector.
+            self._start_over()
         self.ledger.record(exchange.call, before, exchange.result)
         return None
 
@@ -226,6 +236,8 @@ class Play:
         limits, refused = self.config.limits, isinstance(exchange.result, Refusal)
         if seen.usage is None or limits is None or (refused and isinstance(exchange.call, Close)):
             return None
+        if isinstance(seen.usage, Raised):
+            return self._silent_usage(exchange, after, seen.usage)
         late = refused and not isinstance(seen.outcome, Raised)
         lasting = ATOMICITY_OF.get(type(exchange.call), "") if refused else ""
         if late or (lasting and spoils(self.config.profile, lasting)):
@@ -245,6 +257,14 @@ class Play:
             describe_usage(seen.usage),
         )
 
+    def _silent_usage(self, exchange: Exchange, after: Halves, raised: Raised) -> Failure | None:
+        """A worker that says what it holds does so after every call that is not refused."""
+        if isinstance(exchange.result, Refusal) or self.host.offer.writes_behind:
+            return None
+        expected = describe_usage(worker_diagnosis.right_usage(after.worker))
+        call = USAGE + describe_call(exchange.call)
+        return Failure("STORE-REF-1", self.num_events, call, expected, describe_outcome(raised, {}))
+
     def _failure(self, clause: str, call: Call, right: Result, actual: Result | Raised | Odd) -> Failure:
         views = dict(self.ledger.views)
         if isinstance(call, BuildConnectorMeta):
@@ -256,7 +276,7 @@ class Play:
 
     def _advise(self, call: Call, raised: Raised) -> None:
         request = getattr(getattr(call, "request", None), "request_id", None)
-        if request is not None and request not in raised.message:
+        if request is not None and not re.search(rf"(?<!\w){re.escape(request)}(?!\w)", raised.message):
             self.advice.append(
                 ("SCHED-REFUSE-2", f"{describe_call(call)} was refused with {raised.message!r}")
             )
@@ -287,15 +307,14 @@ def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure)
     stays, and an empty step only if all is well in a step with requests. Rows are missing because the wrong ones made
     room if all is well where nothing has to.
     """
-    for name, clause in SHOWN_BY.items():
+    if failure.clause not in CLAUSES:
+        return failure  # two answers differ, of which neither is worse
+    for name, (seems, clause) in SHOWN_BY.items():
         looks = scenario.representation._replace(**{name: getattr(PLAIN, name)})
         plainer = scenario._replace(events=scenario.events[: failure.event], representation=looks)
-        if looks != scenario.representation and _played(host, plainer, profile)[1] is None:
+        asked = looks != scenario.representation and seems in ("", failure.clause)
+        if asked and _played(host, plainer, profile)[1] is None:
             return replace(failure, clause=clause)
-    if failure.clause == GENERATION and scenario.representation.generation:
-        looks = scenario.representation._replace(generation=0)
-        plainer = scenario._replace(events=scenario.events[: failure.event], representation=looks)
-        return replace(failure, clause=RESETS) if _played(host, plainer, profile)[1] is None else failure
     if failure.clause == EMPTY_STEP:
         return _blamed_empty_step(host, scenario, profile, failure)
     events = scenario.events[: failure.event]
@@ -328,11 +347,22 @@ def _found(host: Player, scenario: Scenario, profile: Profile) -> str:
 def _blamed_missing_rows(host: Player, scenario: Scenario, profile: Profile, failure: Failure) -> Failure:
     """Only a play that comes as far says that all is well."""
     try:
-        running, same = _played(host, scenario._replace(store=ROOM_FOR_ALL), profile)
+        running, same = _played(host, scenario._replace(store=_num_blocks(scenario)), profile)
     except Impossible:
         return failure
     is_well = same is None and running.num_events == len(scenario.events) and not running.over
     return replace(failure, clause=MADE_ROOM) if is_well else failure
+
+
+def _num_blocks(scenario: Scenario) -> int:
+    """As many as all tokens of a scenario may fill, in all its generations."""
+    arriving = [event for event in scenario.events if isinstance(event, Add | Chunk)]
+    tokens = sum(event.prompt if isinstance(event, Add) else event.tokens for event in arriving)
+    again = 1 + sum(isinstance(event, Preempt | Reset) for event in scenario.events)
+    return max(
+        scenario.store,
+        again * (tokens + sum(event.max_tokens for event in arriving)) // scenario.block_size + 1,
+    )
 
 
 def _blamed_empty_step(host: Player, scenario: Scenario, profile: Profile, failure: Failure) -> Failure:
@@ -423,13 +453,13 @@ def agrees(right: Result, outcome: Result | Raised | Odd) -> bool:
     if isinstance(right, Refusal):
         return isinstance(outcome, Raised) and outcome.refusal
     if isinstance(right, Metadata) and isinstance(outcome, Metadata):
-        return _comparable(right) == _comparable(outcome)
+        return without_order(right) == without_order(outcome)
     if isinstance(right, StepOutput) and isinstance(outcome, StepOutput):
         return dict(right.outputs) == dict(outcome.outputs)
     return type(right) is type(outcome) and right == outcome
 
 
-def _comparable(metadata: Metadata) -> tuple[object, ...]:
+def without_order(metadata: Metadata) -> tuple[object, ...]:
     """Metadata without the order of hash entries, which means nothing."""
     hashes, apart = dict(metadata.block_hashes), dict(metadata.finished_block_hashes)
     again = dict(metadata.replaced_block_hashes)

@@ -10,6 +10,7 @@ from .end_faults import RESET_FAULTS, RESTART_FAULTS, TERMINAL_FAULTS
 from .entry import KnownBad
 from .look_faults import LOOK_FAULTS
 from .output_faults import REFUSAL_FAULTS, TAKE_FAULTS, WIRE_FAULTS
+from .reader_faults import READER_FAULTS
 from .size_faults import SIZE_FAULTS
 from .step_faults import EMIT_FAULTS, HASH_FAULTS, METADATA_FAULTS
 from .store_faults import CAPTURE_FAULTS, STORE_FAULTS
@@ -35,4 +36,5 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
     *LOOK_FAULTS,
     *WATCH_FAULTS,
     *SIZE_FAULTS,
+    *READER_FAULTS,
 )

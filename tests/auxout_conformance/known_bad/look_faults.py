@@ -16,12 +16,21 @@ _IDS = (
     "SCHED-HASH-8",
     "SCHED-HASH-9",
     "SCHED-HASH-10",
+    "SCHED-HASH-12",
     "SCHED-TERM-1",
     "SCHED-TERM-2",
     "SCHED-TERM-3",
     "SCHED-META-1",
 )
-_HASHES = ("SCHED-HASH-1", "SCHED-HASH-3", "SCHED-TERM-5", "SCHED-HASH-10", "WIRE-META-1", "SCHED-ACCEPT-1")
+_HASHES = (
+    "SCHED-HASH-1",
+    "SCHED-HASH-3",
+    "SCHED-TERM-5",
+    "SCHED-HASH-10",
+    "SCHED-HASH-12",
+    "WIRE-META-1",
+    "SCHED-ACCEPT-1",
+)
 _ROWS = ("WORK-EMIT-4", "WORK-EMIT-1", "ROW-EXACT-1", "ROW-EXACT-2", "WORK-ACCEPT-1")
 _RETURNED = "AuxRequestOutput(request.emit_cursor, np.array(rows))"
 _NUM_ACTIVE = "self._active.get(request_id, NOTHING_SENT)"
@@ -38,6 +47,11 @@ def _ids(name: str, key: str, story: str) -> KnownBad:
             BUILD,
             f"{{request_id: _advanced({_NUM_ACTIVE}, hashes) for request_id, hashes in new_hashes.items()}}",
             f"{{{key}: (request_id, _advanced({known}, hashes)) for request_id, hashes in new_hashes.items()}}",
+        ),
+        Replace(
+            BUILD,
+            "{request_id: _advanced(NOTHING_SENT, hashes) for request_id, hashes in replaced.items()}",
+            f"{{{key}: (request_id, _advanced(NOTHING_SENT, hashes)) for request_id, hashes in replaced.items()}}",
         ),
         Replace(FINISH, "request_id not in self._active", f"{key} not in self._active"),
         Replace(FINISH, "sent = self._active[request_id]", f"sent = self._active[{key}][1]"),
@@ -124,12 +138,12 @@ LOOK_FAULTS = (
         (
             Replace(
                 BUILD,
-                "metadata = self._metadata(emit_starts, new_hashes)",
+                "metadata = self._metadata(emit_starts, new_hashes, replaced)",
                 """
                 if len(requests) > 3:
                     for request_id in requests.keys() - new_hashes.keys():
                         new_hashes[request_id] = list(requests[request_id].block_hashes)
-                metadata = self._metadata(emit_starts, new_hashes)
+                metadata = self._metadata(emit_starts, new_hashes, replaced)
                 """,
             ),
         ),
@@ -180,9 +194,9 @@ LOOK_FAULTS = (
         "The worker keeps the generation in one byte.",
         (
             Replace(
-                f"{_CORE}.begin_step",
-                "self._enter(state, metadata.generation)",
-                "self._enter(state, metadata.generation % 256)",
+                f"{_CORE}._enter",
+                "generation = metadata.generation",
+                "generation = metadata.generation % 256",
             ),
         ),
         file=_FILE,
@@ -193,7 +207,7 @@ LOOK_FAULTS = (
         "Of a block hash only the first eight bytes make the key.",
         (
             Replace(
-                f"{_CORE}._add_keys", "(state.generation, block_hash)", "(state.generation, block_hash[:8])"
+                f"{_CORE}._take_keys", "(state.generation, block_hash)", "(state.generation, block_hash[:8])"
             ),
         ),
         file=_FILE,

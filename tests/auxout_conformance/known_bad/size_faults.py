@@ -85,10 +85,10 @@ SIZE_FAULTS = (
             Append(INIT, "self._steps = 0"),
             Replace(
                 BUILD,
-                "metadata = self._metadata(emit_starts, new_hashes)",
+                "metadata = self._metadata(emit_starts, new_hashes, replaced)",
                 "self._steps += 1\n"
                 "if self._steps >= 200: emit_starts = dict.fromkeys(emit_starts, 0)\n"
-                "metadata = self._metadata(emit_starts, new_hashes)",
+                "metadata = self._metadata(emit_starts, new_hashes, replaced)",
             ),
         ),
     ),
@@ -132,15 +132,21 @@ SIZE_FAULTS = (
         "tuple(int(start) for start in token_starts)",
         "tuple(int(start) & 65535 for start in token_starts)",
     ),
-    _works(
+    KnownBad(
         "worker-ring-of-eight",
+        ("WORK-STEP-3",),
         "Rows of the ninth step in flight take the place of the first's.",
-        "prepare_output",
-        "state.in_flight = (*state.in_flight, pending)",
-        """
-        if len(state.in_flight) >= 8 and state.in_flight[-8].rows[0].shape == parts[0].shape:
-            state.in_flight[-8].rows[0][...] = parts[0]
-        state.in_flight = (*state.in_flight, pending)
-        """,
+        (
+            Replace(
+                f"{_CORE}.prepare_output",
+                "state.in_flight = (*state.in_flight, pending)",
+                """
+                if len(state.in_flight) >= 8 and state.in_flight[-8].rows[0].shape == parts[0].shape:
+                    state.in_flight[-8].rows[0][...] = parts[0]
+                state.in_flight = (*state.in_flight, pending)
+                """,
+            ),
+        ),
+        file=_FILE,
     ),
 )

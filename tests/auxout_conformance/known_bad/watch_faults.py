@@ -146,8 +146,8 @@ WATCH_FAULTS = (
         (
             Replace(
                 f"{_CORE}.prepare_output",
-                "PendingStep(tuple(request_ids), starts, parts, unknown)",
-                "PendingStep(request_ids, starts, parts, unknown)",
+                "PendingStep(tuple(request_ids), starts, parts, unknown, state.generation)",
+                "PendingStep(request_ids, starts, parts, unknown, state.generation)",
             ),
         ),
         file=_FILE,
@@ -176,7 +176,7 @@ WATCH_FAULTS = (
         "The runner's counts of rejected drafts are set to zero once they are used.",
         (
             Replace(
-                f"{_CORE}.process_output", "self._state = state", "self._state = state\nnum_rejected[...] = 0"
+                f"{_CORE}.process_output", "self._land(state)", "self._land(state)\nnum_rejected[...] = 0"
             ),
         ),
         file=_FILE,

@@ -28,6 +28,10 @@ def _worker(name: str, clauses: tuple[str, ...], story: str, *edits: Replace | A
     return KnownBad(name, clauses, story, edits, file=_FILE)
 
 
+def _state(name: str, clauses: tuple[str, ...], story: str, *edits: Replace) -> KnownBad:
+    return KnownBad(name, clauses, story, edits, file="state.py")
+
+
 BEGIN_FAULTS = (
     _worker(
         "worker-runs-and-ends",
@@ -49,7 +53,7 @@ BEGIN_FAULTS = (
         "worker-generation-in-flight",
         ("WORK-BEGIN-3",),
         "A generation begins although steps are in flight.",
-        Replace(_ENTER, "state.in_flight", "()", times=2),
+        Replace(_ENTER, 'state.in_flight and self._errors == "raise"', "False"),
     ),
     _worker(
         "worker-keeps-replaced-keys",
@@ -173,16 +177,22 @@ STEP_FAULTS = (
         ),
     ),
     _worker(
+        "worker-keeps-rows-of-dropped-tokens",
+        ("WORK-KEYS-2", "WORK-EMIT-1", "WORK-CAPTURE-2", "ROW-EXACT-2"),
+        "Steps in flight when a session turns over are captured like others.",
+        Replace(f"{_CORE}._take_stale", "state.requests[request_id].num_stale", "False"),
+    ),
+    _worker(
         "worker-error-comes-late",
         ("WORK-CAPTURE-5", "WORK-CAPTURE-2", "WORK-CAPTURE-4"),
         "What is wrong with a step is raised by the next call instead.",
         Append(_INIT, "self._late = None"),
         Replace(
             _PROCESS,
-            "accepted = self._capture(state, pending, num_rejected)",
+            "accepted = self._capture(state, pending, num_rejected, stale)",
             """
             try:
-                accepted = self._capture(state, pending, num_rejected)
+                accepted = self._capture(state, pending, num_rejected, stale)
             except ProtocolViolation as violation:
                 self._late = violation
                 return {}
@@ -196,10 +206,10 @@ STEP_FAULTS = (
         "A refused process_output has taken its step out of flight.",
         Replace(
             _PROCESS,
-            "accepted = self._capture(state, pending, num_rejected)",
+            "accepted = self._capture(state, pending, num_rejected, stale)",
             """
             self._state.in_flight = self._state.in_flight[1:]
-            accepted = self._capture(state, pending, num_rejected)
+            accepted = self._capture(state, pending, num_rejected, stale)
             """,
         ),
     ),
@@ -213,12 +223,12 @@ EMIT_FAULTS_OF_WORKERS = (
         Replace(
             _PROCESS,
             """
-            self._write(state, self._take_ready(state, pending.request_ids))
-            outputs = self._emit(state, pending, num_sampled, accepted)
+            self._write(state, self._take_ready(state, landed))
+            outputs = self._emit(state, pending, num_sampled, accepted, stale)
             """,
             """
-            outputs = self._emit(state, pending, num_sampled, accepted)
-            self._write(state, self._take_ready(state, pending.request_ids))
+            outputs = self._emit(state, pending, num_sampled, accepted, stale)
+            self._write(state, self._take_ready(state, landed))
             """,
         ),
     ),
@@ -286,17 +296,17 @@ EMIT_FAULTS_OF_WORKERS = (
 )
 
 TEAR_FAULTS = (
-    _worker(
+    _state(
         "worker-torn-down-too-early",
         ("WORK-TEAR-1",),
         "A request is torn down with its terminal event, although its step is in flight.",
-        Replace("_State.drop_ended", "not request.num_in_flight", "True"),
+        Replace("State.drop_ended", "not request.num_in_flight", "True"),
     ),
-    _worker(
+    _state(
         "worker-never-torn-down",
         ("WORK-TEAR-2",),
         "A request that ended stays.",
-        Replace("_State.drop_ended", "self.drop(request_id)", "None"),
+        Replace("State.drop_ended", "self.drop(request_id)", "None"),
     ),
     _worker(
         "worker-deferred-teardown-forgotten",
@@ -304,20 +314,20 @@ TEAR_FAULTS = (
         "A request whose last step lands after its terminal event stays.",
         Replace(f"{_CORE}._land", "state.drop_ended(landed.request_ids)", "None"),
     ),
-    _worker(
+    _state(
         "worker-prefix-released-first",
         ("WORK-TEAR-1", "STORE-PUT-3"),
         "A request's keys are released first to last, so that the beginning of a prefix is evicted first.",
         Replace(
-            "_State.drop", "self.requests.pop(request_id).keys[::-1]", "self.requests.pop(request_id).keys"
+            "State.drop", "self.requests.pop(request_id).keys[::-1]", "self.requests.pop(request_id).keys"
         ),
     ),
-    _worker(
+    _state(
         "worker-reference-leak",
         ("STORE-REF-1",),
         "A request that is dropped keeps its references in the store.",
         Replace(
-            "_State.drop",
+            "State.drop",
             "self.release += self.requests.pop(request_id).keys[::-1]",
             "self.requests.pop(request_id)\n",
         ),

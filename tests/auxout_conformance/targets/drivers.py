@@ -103,13 +103,16 @@ class Buffers:
                 kept = self._arrays[name] = np.empty(max(len(fresh), 64), dtype)
             given = kept[: len(fresh)]
             given[:] = fresh
-        self._given.append((name, given, fresh.copy()))
-        return given
+        return self.watch(name, given)
 
     def rows(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The capture buffer."""
-        self._given.append(("the captured rows", rows, rows.copy()))
-        return rows
+        return self.watch("the captured rows", rows)
+
+    def watch(self, name: str, given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """An array that the call in progress may only read."""
+        self._given.append((name, given, given.copy()))
+        return given
 
     def overwrite(self) -> None:
         """The call that got them is over."""
@@ -274,7 +277,12 @@ class ConnectorDriver:
     ) -> Mapping[str, Any]:
         step, counts = pending
         counts[0][:], counts[1][:] = num_sampled, num_rejected
-        return step.process_output()
+        for name, given in zip(("sampled", "rejected"), counts, strict=True):
+            self._buffers.watch(name, given)
+        try:
+            return step.process_output()
+        finally:
+            self._buffers.overwrite()
 
     def changed(self) -> str:
         return self._buffers.changed

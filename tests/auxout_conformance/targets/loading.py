@@ -93,6 +93,11 @@ def load_connector_module(folder: Path) -> ModuleType:
         raise TargetError(
             f"{folder} has no connector.py; name the aux_output_connector folder or a tree that holds it"
         )
+    loaded = sys.modules.get(PACKAGE)
+    if loaded is not None and list(loaded.__path__) != [str(folder)]:
+        raise TargetError(
+            f"this process runs the connector of {loaded.__path__[0]} already; another one needs a process of its own"
+        )
     parts = PACKAGE.split(".")
     for end in range(1, len(parts) + 1):
         name = ".".join(parts[:end])

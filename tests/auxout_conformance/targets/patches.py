@@ -40,6 +40,8 @@ class _Change(NamedTuple):
     old: str
     new: str
     hunks: str
+    copied: bool = False
+    """The old file stays."""
 
 
 def apply_diff(diff: str, folder: Path, base: str) -> Applied:
@@ -110,10 +112,11 @@ def _change(diff: str, file: PatchedFile, relative_to: Path | None) -> _Change |
     if file.is_binary_file:
         raise PatchError(f"{diff} changes {new or old} as a binary file, which is not applied")
     is_git = bool(file.patch_info) and file.patch_info[0].startswith("diff --git")
+    copied = any(line.startswith("copy from ") for line in file.patch_info or ())
     if new is None:  # moved out of the connector: there it is gone
-        return _Change(old or "", "", "")
+        return None if copied else _Change(old or "", "", "")
     if old is None:
-        if len(file) and is_git and _names(file)[0] != _NOTHING:
+        if is_git and _names(file)[0] != _NOTHING:
             raise PatchError(f"{diff} moves {_names(file)[0]} to {new}, but {diff} does not hold its text")
         old = new
     hunks = "".join(str(hunk) for hunk in file)
@@ -122,7 +125,7 @@ def _change(diff: str, file: PatchedFile, relative_to: Path | None) -> _Change |
     if file.is_removed_file or not new:
         return _Change(old, "", hunks)
     # ``diff -u connector.py.orig connector.py`` names a backup; only git renames.
-    return _Change(old if is_git else new, new, hunks)
+    return _Change(old if is_git else new, new, hunks, copied)
 
 
 def _check_plain(diff: str, name: str) -> None:
@@ -165,7 +168,7 @@ def _apply(diff: str, changes: list[_Change], folder: Path, base: str) -> None:
 
 def _as_git_diff(change: _Change) -> str:
     """The change as ``git apply`` reads it."""
-    old, new, hunks = change
+    old, new, hunks, copied = change
     if not new and not hunks:
         return ""
     lines = [f"diff --git a/{old or new} b/{new or old}"]
@@ -174,7 +177,8 @@ def _as_git_diff(change: _Change) -> str:
     elif not new:
         lines.append("deleted file mode 100644")
     elif old != new:
-        lines += ["similarity index 50%", f"rename from {old}", f"rename to {new}"]
+        word = "copy" if copied else "rename"
+        lines += ["similarity index 50%", f"{word} from {old}", f"{word} to {new}"]
     if hunks:
         lines += [f"--- {f'a/{old}' if old else _NOTHING}", f"+++ {f'b/{new}' if new else _NOTHING}"]
     return "\n".join(lines) + "\n" + hunks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -11,8 +10,9 @@ from pathlib import Path
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.profiles import LATEST, PER_REQUEST, PROFILES, is_judged
 
+from .. import known
 from ..leftovers import Scratch
-from . import revisions, wheels
+from . import revisions, sources, wheels
 from .adapter import TargetError
 from .loading import LoadSpec
 
@@ -130,7 +130,7 @@ def patched(target: Target, diff: str) -> Target:
 
     scratch = _scratch()
     copy = scratch.folder / "connector"
-    _copy_sources(Path(target.spec.where), copy)
+    sources.copy(Path(target.spec.where), copy)
     applied = patches.apply_diff(diff, copy, target.name)
     notes = () if not applied.ignored else (f"ignored in {diff}: {_listed(applied.ignored)}",)
     return replace(
@@ -200,23 +200,29 @@ def _wheel(name: str, profile: str | None) -> Target:
 
 
 def _tree(name: str, profile: str | None) -> Target:
-    """A source tree is judged without known findings: it is somebody's change, not a release."""
+    """A source tree; a release's known findings are its own only if its connector is that release's, byte for byte."""
     root = Path(name).resolve()
     folder = root if (root / "connector.py").is_file() else root / wheels.FOLDER
     if not (folder / "connector.py").is_file():
         raise TargetError(f"{name} has no {wheels.FOLDER}/connector.py and is not that folder itself")
     version = "" if folder == root else revisions.version_of(root)
-    return Target(
-        name, LoadSpec("folder", str(folder)), _profile_of_tree(name, version, profile), _shown(version)
-    )
+    return _tree_target(name, folder, version, profile)
 
 
 def _revision(name: str, checkout: Path, revision: str, profile: str | None) -> Target:
     scratch = _scratch()
-    revisions.export(checkout, revision, scratch.folder / "connector")
+    folder = scratch.folder / "connector"
+    revisions.export(checkout, revision, folder)
     version = revisions.version_of(checkout, revision)
-    spec = LoadSpec("folder", str(scratch.folder / "connector"))
-    return Target(name, spec, _profile_of_tree(name, version, profile), _shown(version), scratch=scratch)
+    return replace(_tree_target(name, folder, version, profile), scratch=scratch)
+
+
+def _tree_target(name: str, folder: Path, version: str, profile: str | None) -> Target:
+    release = known.release_with(sources.digests(folder))
+    judged = _profile_of_tree(name, version or release, profile)
+    note = f"its connector is that of vllm {release}, so that release's known findings count"
+    notes = (note,) if release else ()
+    return Target(name, LoadSpec("folder", str(folder)), judged, _shown(version), release, notes=notes)
 
 
 def _scratch() -> Scratch:
@@ -238,17 +244,6 @@ def _profile_of_tree(name: str, version: str, profile: str | None) -> str:
     return _profile_of(version, name, profile)
 
 
-def _copy_sources(folder: Path, into: Path) -> None:
-    """Copy a folder's Python files; whoever owns them and whatever they link to, the copies are plain files."""
-    try:
-        for path in sorted(folder.rglob("*.py")):
-            target = into / path.relative_to(folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-    except OSError as error:
-        raise TargetError(f"cannot copy {folder}: {(error.strerror or str(error)).lower()}") from None
-
-
 def _listed(names: tuple[str, ...], most: int = 5) -> str:
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
@@ -256,6 +251,7 @@ def _listed(names: tuple[str, ...], most: int = 5) -> str:
 
 def _released(name: str, folder: Path, version: str, profile: str) -> Target:
     plain = version.split("+")[0]
+    sources.python_files(folder)
     return Target(name, LoadSpec("folder", str(folder)), profile, f"vllm {version}", plain)
 
 

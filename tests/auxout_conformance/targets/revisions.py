@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from . import sources
 from .adapter import TargetError
 from .wheels import FOLDER
 
@@ -25,14 +26,17 @@ def export(checkout: Path, revision: str, into: Path) -> None:
     if revision.startswith("-"):
         raise TargetError(f"{revision!r} is no git revision")
     commit = _git(checkout, revision, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode()
-    listed = _git(checkout, revision, "ls-tree", "-r", "-z", commit.strip(), "--", f"{FOLDER}/")
+    listed = _git(checkout, revision, "ls-tree", "-r", "-l", "-z", commit.strip(), "--", f"{FOLDER}/")
     into.mkdir(parents=True)
+    count = size = 0
     for entry in listed.split(b"\0"):
         about, _, name = entry.partition(b"\t")
         inside = name.decode(errors="replace").removeprefix(f"{FOLDER}/")
-        mode, _, blob = (*about.split(), b"", b"", b"")[:3]
+        mode, _, blob, num_bytes = (*about.split(), b"", b"", b"", b"")[:4]
         if mode not in _FILE_MODES or not re.fullmatch(r"(\w+/)*\w+\.py", inside, re.ASCII):
             continue
+        count, size = count + 1, size + int(num_bytes)
+        sources.check_bounds(f"{checkout} at {revision}", count, size)
         target = into / inside
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(_git(checkout, revision, "cat-file", "blob", blob.decode()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 import os
 import re
 import shutil
@@ -11,10 +13,17 @@ import zipfile
 import zlib
 from pathlib import Path
 
+from auxout_spec import reading
+
+from .. import known
 from ..leftovers import Scratch
+from . import sources
 from .adapter import TargetError
 
 FOLDER = "vllm/distributed/aux_output_connector"
+_NAME = re.compile(rf"{FOLDER}/\w+\.py")
+_DIGESTS = "digests.json"
+"""In each folder of the cache: the SHA-256 of its files."""
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64", "manylinux_2_34_x86_64", "manylinux1_x86_64")
 
 
@@ -40,13 +49,15 @@ def fetch(version: str) -> Path:
         TargetError: no such version, no network, or no connector in it.
     """
     kept = cache_dir() / f"vllm-{version}"
-    if (kept / "connector.py").is_file():
+    if _is_whole(kept, version):
         return kept
     try:
         cache_dir().mkdir(parents=True, exist_ok=True)
         with Scratch("fetch-", cache_dir()) as scratch:
-            _extract(download(version, scratch), scratch / "connector")
-            if not kept.exists():
+            _fetch_into(scratch / "connector", version, scratch)
+            if not _is_whole(kept, version):  # another process may have been faster
+                if kept.exists():
+                    os.replace(kept, scratch / "broken")
                 os.replace(scratch / "connector", kept)
     except OSError as error:
         raise TargetError(
@@ -55,9 +66,33 @@ def fetch(version: str) -> Path:
     return kept
 
 
+def _is_whole(kept: Path, version: str) -> bool:
+    """Whether a folder of the cache holds what was put there, and what is on record for a release."""
+    try:
+        written = reading.parse((kept / _DIGESTS).read_text(encoding="utf-8"))
+        return sources.digests(kept) == written and written == (known.files_of(version) or written)
+    except (OSError, ValueError, TargetError):
+        return False
+
+
+def _fetch_into(folder: Path, version: str, scratch: Path) -> None:
+    """Fetch a release; pip compares the wheel with the index's digest, and here its files with those on record."""
+    _extract(download(version, scratch), folder)
+    found = sources.digests(folder)
+    if found != (known.files_of(version) or found):
+        raise TargetError(
+            f"the files of the fetched vllm=={version} are not those of that release on record; name the wheel or a "
+            "folder to judge them all the same"
+        )
+    (folder / _DIGESTS).write_text(json.dumps(found), encoding="utf-8")
+
+
 def extract_wheel(wheel: Path, into: Path) -> Path:
     """The connector folder of a wheel file, unpacked into ``into``."""
-    _extract(wheel, into)
+    try:
+        _extract(wheel, into)
+    except OSError as error:
+        raise TargetError(f"cannot unpack {wheel}: {(error.strerror or str(error)).lower()}") from None
     return into
 
 
@@ -97,13 +132,15 @@ def _extract(wheel: Path, into: Path) -> None:
     """Copy the connector's Python files out of a wheel, by name: nothing can land outside ``into``."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            names = [n for n in archive.namelist() if re.fullmatch(rf"{FOLDER}/\w+\.py", n)]
-            if f"{FOLDER}/connector.py" not in names:
+            found = [info for info in archive.infolist() if _NAME.fullmatch(info.filename)]
+            if f"{FOLDER}/connector.py" not in (info.filename for info in found):
                 raise TargetError(f"{wheel.name} has no {FOLDER}; the connector came with vLLM 0.31.0")
+            # More than an entry says of itself is not unpacked.
+            sources.check_bounds(wheel.name, len(found), sum(info.file_size for info in found))
             into.mkdir(parents=True, exist_ok=True)
-            for name in names:
-                with archive.open(name) as source, open(into / Path(name).name, "wb") as target:
+            for info in found:
+                with archive.open(info) as source, open(into / Path(info.filename).name, "wb") as target:
                     shutil.copyfileobj(source, target)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError):
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError):
         # RuntimeError: it is encrypted, or packed in a way that this Python cannot read.
         raise TargetError(f"{wheel} is not a wheel (a zip file)") from None

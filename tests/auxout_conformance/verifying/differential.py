@@ -20,7 +20,7 @@ from auxout_spec.values import Metadata, RequestView
 
 from ..cases import Case, cases_in
 from ..hosts import Host, TargetBroken
-from ..judge import Failure, Play, agrees, describe_call, describe_outcome, play
+from ..judge import Failure, Play, agrees, describe_call, describe_outcome, play, without_order
 from ..machine import Tally
 from ..observation import Observation, Raised
 from ..runner import Judgement
@@ -111,9 +111,9 @@ class DifferentialPlay(Play):
         return wrong if base_wrong is None else replace(wrong, clause=NOT_WORSE)
 
     def _late_failure(self, exchange: Exchange, seen: Observation) -> Failure | None:
-        wrong = super()._late_failure(exchange, seen)
         assert isinstance(self.host, Pair)
-        base = self.host.base_seen
+        base = self.host.base_seen  # of this call: to find out more, others are made
+        wrong = super()._late_failure(exchange, seen)
         if wrong is None or base is None or agrees(exchange.result, base.outcome):
             return wrong
         return replace(wrong, clause=NOT_WORSE)
@@ -245,17 +245,10 @@ def _difference(base: Observation, patched: Observation) -> str:
             return f"refused with {new.type} instead of {old.type}"
         return "a refusal is worded differently" if old.message != new.message else ""
     if isinstance(old, Metadata) and isinstance(new, Metadata) and old != new:
-        if _unordered(old) == _unordered(new):
+        if without_order(old) == without_order(new):
             return "hash entries in another order"
         return "other metadata"
     if old != new:
         return "another answer"
     changed = [(a, b) for a, b in zip(base.traits, patched.traits, strict=False) if a != b]
     return "; ".join(f"{b} instead of {a}" for a, b in changed)
-
-
-def _unordered(metadata: Metadata) -> tuple[object, ...]:
-    hashes, apart = dict(metadata.block_hashes), dict(metadata.finished_block_hashes)
-    again = dict(metadata.replaced_block_hashes)
-    rest = metadata._replace(block_hashes=(), finished_block_hashes=(), replaced_block_hashes=())
-    return rest, hashes, apart, again

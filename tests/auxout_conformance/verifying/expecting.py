@@ -7,7 +7,7 @@ from dataclasses import replace
 from .. import expect
 from ..expect import Expectations
 from ..verdicts import Report, Verdict
-from .outcome import Result, Verification
+from .outcome import JUDGED, Verification
 
 
 def apply_expectations(verification: Verification, expectations: Expectations) -> Verification:
@@ -29,18 +29,14 @@ def apply_expectations(verification: Verification, expectations: Expectations) -
         else each
         for each in verification.clauses
     )
-    return replace(
-        verification,
-        clauses=clauses,
-        result=Result.CLEAN if judged.verdict is Verdict.CONFORM else Result.BROKEN,
-        reason=judged.reason,
-        notes=(*verification.notes, *judged.notes),
-    )
+    notes = (*verification.notes, *judged.notes)
+    told = replace(verification, clauses=clauses, reason=judged.reason, notes=notes)
+    return told.settled(is_broken=judged.verdict is not Verdict.CONFORM)
 
 
 def broken_report(verification: Verification) -> Report | None:
     """The judgement of the patched code with nothing but what the patch breaks; None if it did not come to that."""
-    if verification.patched is None or verification.result not in (Result.CLEAN, Result.BROKEN):
+    if verification.patched is None or verification.result not in JUDGED:
         return None
     broken = tuple(each.violation for each in verification.having("broken") if each.violation is not None)
     verdict = Verdict.VIOLATION if broken else Verdict.CONFORM

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -21,6 +21,8 @@ class Result(str, Enum):
     DOES_NOT_LOAD = "does not import"
     HANGS = "hangs"
     KILLS = "kills its process"
+    INCOMPLETE = "incomplete"
+    """Nothing is broken as far as it was judged, but something that changed was not."""
     BASE_BROKEN = "base broken"
     """What the patch changes cannot be judged itself."""
 
@@ -29,7 +31,9 @@ class Result(str, Enum):
         return _EXIT_CODES.get(self, 3)
 
 
-_EXIT_CODES = {Result.CLEAN: 0, Result.BROKEN: 1, Result.SIGNATURE: 1}
+_EXIT_CODES = {Result.CLEAN: 0, Result.BROKEN: 1, Result.SIGNATURE: 1, Result.INCOMPLETE: 4}
+JUDGED = (Result.CLEAN, Result.BROKEN, Result.INCOMPLETE)
+"""Results that the clauses tell."""
 
 Outcome = Literal["kept", "broken", "fixed", "still violated", "moved", "expected", "not judged"]
 
@@ -97,6 +101,10 @@ class Verification:
     replay: str = ""
     """For a patch that hangs or kills its process: the command that plays the scenario again."""
     notes: tuple[str, ...] = ()
+    unplayed: tuple[str, ...] = ()
+    """Changed statements that no play executed, such as ``connector.py:120-125``."""
+    unjudged: str = ""
+    """Why something that changed was not judged, unless that was allowed; empty if everything was."""
     num_scenarios: int = 0
     """Random scenarios in which base and patched code were compared with each other."""
     seconds: float = 0.0
@@ -104,6 +112,15 @@ class Verification:
     @property
     def exit_code(self) -> int:
         return self.result.exit_code
+
+    def settled(self, is_broken: bool) -> Verification:
+        """With the result that the clauses tell: something is broken, or nothing is and everything was judged."""
+        if is_broken:
+            return replace(self, result=Result.BROKEN)
+        if self.unjudged:
+            reason = "; ".join(filter(None, (self.reason, self.unjudged)))
+            return replace(self, result=Result.INCOMPLETE, reason=reason)
+        return replace(self, result=Result.CLEAN)
 
     def having(self, outcome: Outcome) -> tuple[ClauseOutcome, ...]:
         """The clauses with one outcome."""

@@ -34,6 +34,7 @@ def line(verification: Verification) -> dict[str, Any]:
         "changes": [_change(each) for each in verification.changes],
         "num_scenarios": verification.num_scenarios,
         "seconds": verification.seconds,
+        "unplayed": list(verification.unplayed),
         "notes": list(verification.notes),
     }
 

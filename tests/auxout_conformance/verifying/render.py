@@ -5,7 +5,7 @@ from __future__ import annotations
 from auxout_spec import scenario as scenarios
 
 from ..render import field, printable, violation_lines
-from .outcome import Change, ClauseOutcome, Move, Outcome, Result, Verification
+from .outcome import JUDGED, Change, ClauseOutcome, Move, Outcome, Verification
 
 _SHOWN: tuple[Outcome, ...] = ("broken", "expected", "fixed", "still violated", "not judged")
 
@@ -43,7 +43,7 @@ def summary_line(verification: Verification) -> str:
     if verification.clauses:
         num_kept = len(verification.having("kept"))
         facts.append(f"{num_kept} of {len(verification.clauses)} clauses kept")
-    if verification.result in (Result.CLEAN, Result.BROKEN) and verification.patched is not None:
+    if verification.result in JUDGED and verification.patched is not None:
         seed = verification.patched.seed
         facts.append("fixed scenarios" if seed is None else f"seed {seed}")
     facts.append(f"{verification.seconds:.1f} s")
@@ -70,6 +70,8 @@ def _table(verification: Verification) -> list[str]:
     if verification.num_scenarios:
         what = "; ".join(change.what for change in verification.changes) or "nothing"
         lines += _row("left open", f"changed: {what}")
+    if verification.unplayed:
+        lines += _row("not played", ", ".join(verification.unplayed))
     return lines
 
 

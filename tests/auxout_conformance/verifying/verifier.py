@@ -17,6 +17,7 @@ from ..showing import tells_usage
 from ..targets import Target, TargetError, patched, resolve
 from ..verdicts import Progress, Report, Suite
 from . import comparing, differential, moves, signatures
+from .executed import unplayed
 from .outcome import Result, Verification
 
 OnProgress = Callable[[Progress], None]
@@ -26,6 +27,8 @@ _RESULTS: tuple[tuple[type[TargetBroken], Result], ...] = (
     (Crashed, Result.KILLS),
     (TargetBroken, Result.KILLS),
 )
+_FEW = 5
+"""Pieces of changed code that a reason names."""
 WORKER_FILES = ("worker.py", "store.py", "routed_experts.py")
 """Modules of the released package that are only judged where the worker can be: it needs torch."""
 
@@ -58,10 +61,13 @@ def load_base(
     return Base(target, suite, seed)
 
 
-def verify(patch: str, base: Base, progress: OnProgress | None = None) -> Verification:
+def verify(
+    patch: str, base: Base, progress: OnProgress | None = None, *, allow_unplayed: bool = False
+) -> Verification:
     """Verify one patch.
 
     Args:
+        allow_unplayed: changed lines that no play executed, or that cannot be judged here, do not make it incomplete.
         patch: a file with a unified diff, or the changed code itself: a checkout, a wheel, ``vllm==X``, ``DIR@REV``.
 
     Raises:
@@ -71,7 +77,7 @@ def verify(patch: str, base: Base, progress: OnProgress | None = None) -> Verifi
     """
     changed = _changed_target(patch, base.target)
     try:
-        return _Verifying(patch, base, changed, progress or (lambda _: None)).run()
+        return _Verifying(patch, base, changed, progress or (lambda _: None), allow_unplayed).run()
     finally:
         if changed.scratch is not None:
             changed.scratch.remove()
@@ -98,8 +104,11 @@ def _check_folder(target: Target) -> None:
 class _Verifying:
     """One patch being verified."""
 
-    def __init__(self, patch: str, base: Base, changed: Target, progress: OnProgress) -> None:
+    def __init__(
+        self, patch: str, base: Base, changed: Target, progress: OnProgress, allow_unplayed: bool
+    ) -> None:
         self.base, self.target, self._progress = base, changed, progress
+        self._allow_unplayed = allow_unplayed
         self.rules = named(base.target.profile)
         self.done = Verification(
             patch, base.report, None, Result.CLEAN, base.target.name, base.target.profile, notes=changed.notes
@@ -127,7 +136,7 @@ class _Verifying:
     def _compared(self) -> Verification:
         hosts = [_open_base(self.base.target)]
         try:
-            hosts.append(open_host(self.target))
+            hosts.append(open_host(self.target, watched=True))
             self._note_not_judged(*hosts)
             moved = moves.look_for_moves(hosts[0], hosts[1], self.rules)
             base = self._judged_base(hosts[0])
@@ -171,8 +180,9 @@ class _Verifying:
             num_scenarios=compared.num_scenarios,
             notes=(*self.done.notes, *comparing.notes(host, base, report, moved)),
         )
-        broken = any(each.outcome == "broken" for each in outcomes)
-        return self._ended(Result.BROKEN if broken else Result.CLEAN, "")
+        self._note_unplayed(host)
+        settled = self.done.settled(any(each.outcome == "broken" for each in outcomes))
+        return self._ended(settled.result, settled.reason)
 
     def _judged_base(self, host: Host) -> Report:
         if self.base.report is None:
@@ -193,12 +203,22 @@ class _Verifying:
             progress=self._progress,
         )
 
+    def _note_unplayed(self, host: Host) -> None:
+        """Say which changed statements no play executed."""
+        folders = Path(self.base.target.spec.where), Path(self.target.spec.where)
+        left = unplayed(*folders, self._files, host.lines())
+        why = self.done.unjudged
+        if left and not why and not self._allow_unplayed:
+            why = f"no play executed {', '.join(left[:_FEW])}{' and more' if left[_FEW:] else ''}"
+        self.done = replace(self.done, unplayed=left, unjudged=why)
+
     def _note_not_judged(self, base: Host, host: Host) -> None:
         left = [name for name in self._files if name in WORKER_FILES]
         if left and not host.offer.worker:
-            self._note(
-                f"changed, but not judged, because the worker cannot be loaded here: {', '.join(left)}"
-            )
+            why = f"changed, but not judged, because the worker cannot be loaded here: {', '.join(left)}"
+            self._note(why)
+            if not self._allow_unplayed:
+                self.done = replace(self.done, unjudged=why)
         elif tells_usage(base, self.rules) and not tells_usage(host, self.rules):
             self._note("the changed worker does not say what it holds, so it was judged by its answers alone")
 
