@@ -32,6 +32,9 @@ class Profile(NamedTuple):
     """A store full of what may not go grows; new rows replace unreferenced ones (STORE-GROW-1, STORE-REPLACE-1)."""
     reads_unkeyed: bool = False
     """Rows are also returned from full blocks that have no key yet (WORK-EMIT-3)."""
+    resumes_sessions: bool = False
+    """Engine: what a stop cuts off no longer counts as computed, a session's next turn keeps all tokens but the last,
+    and one whose turn ends while it is preempted goes on."""
     gives_up_hits: bool = False
     """Engine: KV found elsewhere is not loaded at all unless the rows of all of it are known."""
     fails_requests: bool = False
@@ -51,6 +54,7 @@ _ALL = (
         reads_kv_cache=True,
         store_grows=True,
         reads_unkeyed=True,
+        resumes_sessions=True,
         gives_up_hits=True,
     ),
 )
@@ -79,6 +83,11 @@ def named(name: str) -> Profile:
 def is_judged(name: str) -> bool:
     """Whether a name is that of a profile, or of a variant, by which implementations are judged."""
     return name.removesuffix(PER_REQUEST) in PROFILES
+
+
+def is_specified(name: str) -> bool:
+    """Whether a name is that of a profile, or of a variant, at all."""
+    return name.removesuffix(PER_REQUEST) in SPECIFIED
 
 
 def since(name: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast, get_args
 from .calls import Exchange
 from .deviations import Deviation
 from .engine import events as ev
-from .engine.state import EngineConfig, EngineState, LargestStep, initial
+from .engine.state import USUAL_BLOCKS, EngineConfig, EngineState, LargestStep, initial
 from .engine.step import step
 from .profiles import PER_REQUEST, SPECIFIED, Profile, named
 from .reading import Malformed, parse, shown
@@ -45,6 +45,12 @@ class Scenario(NamedTuple):
     """Objects that the worker's store may hold; 0: it is about the scheduler connector alone."""
     representation: Representation = PLAIN
     """What it looks like to a connector, see below."""
+    kv_blocks: int = USUAL_BLOCKS
+    """Blocks of the KV cache; this and the two below mean something from profile 0.33 on."""
+    kv_connector: bool = False
+    """Whether KV may be loaded from elsewhere."""
+    lookahead: int = 0
+    """Tokens behind a block that its hash covers, too."""
 
 
 MAX_TOKENS = 1 << 20
@@ -90,6 +96,8 @@ SUBJECT_TYPES: dict[str, type] = {
     "restart": bool,
 }
 """JSON types of the fields that stand under a verb; the others are text."""
+KV_FIELDS: dict[str, type] = {"kv_blocks": int, "kv_connector": bool, "lookahead": int}
+"""Fields about the KV cache, and their JSON types."""
 _KINDS: tuple[str, ...] = get_args(ev.TamperKind)
 
 
@@ -102,6 +110,9 @@ def dump(scenario: Scenario, indent: bool = True) -> str:
     head |= {"block_size": scenario.block_size, "depth": scenario.depth}
     if scenario.store:
         head["store"] = scenario.store
+    for field in KV_FIELDS:
+        if getattr(scenario, field) != Scenario._field_defaults[field]:
+            head[field] = getattr(scenario, field)
     if scenario.representation != PLAIN:
         head["representation"] = differing(scenario.representation)
     events = [event_to_json(event) for event in scenario.events]
@@ -137,6 +148,7 @@ def from_json(data: Any) -> Scenario:
         "name": str,
         "clause": str,
         "representation": dict,
+        **KV_FIELDS,
     }
     _check_fields(fields, allowed, "scenario")
     return _checked(fields)
@@ -192,6 +204,9 @@ def config_of(scenario: Scenario, profile: Profile) -> EngineConfig:
         limits=limits,
         representation=looks,
         largest_step=_largest_step(scenario.events),
+        num_blocks=scenario.kv_blocks,
+        kv_connector=scenario.kv_connector,
+        lookahead=scenario.lookahead if profile.reads_kv_cache else 0,
     )
 
 
@@ -226,9 +241,8 @@ def _checked(fields: dict[str, Any]) -> Scenario:
     _check_sizes(fields, len(events))
     read = tuple(event_from_json(event, f"event {number}") for number, event in enumerate(events, 1))
     _check_tokens(read, fields.get("block_size", 2))
-    plain = {
-        name: fields[name] for name in ("block_size", "depth", "name", "clause", "store") if name in fields
-    }
+    named_so = ("block_size", "depth", "name", "clause", "store", *KV_FIELDS)
+    plain = {name: fields[name] for name in named_so if name in fields}
     looks = _representation(fields.get("representation", {}))
     scenario = Scenario(read, profile=profile, representation=looks, **plain)
     _require_enough_rows(scenario)
@@ -241,8 +255,11 @@ def _check_sizes(fields: dict[str, Any], num_events: int) -> None:
             raise Malformed(f"{field} is at least 1")
     if fields.get("depth", 1) > MAX_DEPTH:
         raise Malformed(f"depth is at most {MAX_DEPTH:,}")
-    if fields.get("store", 0) < 0:
-        raise Malformed("store is at least 0")
+    for field in ("store", "kv_blocks", "lookahead"):
+        if fields.get(field, 0) < 0:
+            raise Malformed(f"{field} is at least 0")
+    if fields.get("lookahead", 0) and fields.get("kv_connector", False):
+        raise Malformed("lookahead is 0 where there is a kv_connector")
     if num_events > MAX_EVENTS:
         raise Malformed(f"a scenario has at most {MAX_EVENTS:,} events")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from auxout_spec import trace
 from auxout_spec.representation import Representation
+from auxout_spec.retention import KvCache
 
 from . import isolation, observation
 from .elsewhere import Elsewhere, can_fork
@@ -55,7 +56,8 @@ def main(argv: list[str]) -> int:
             session.close()
             sizes = request["sizes"] and Sizes(*request["sizes"])
             looks = Representation(**request["representation"])
-            session = Session(adapter, request["new"], sizes, looks, elsewhere)
+            cache = request["cache"] and KvCache(*request["cache"])
+            session = Session(adapter, request["new"], sizes, looks, elsewhere, cache)
             continue
         seen = session.call(trace.call_from_json(request))
         _answer(answers, observation.to_json(seen))

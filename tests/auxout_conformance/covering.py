@@ -137,7 +137,8 @@ def counts(covered: Sequence[Covered]) -> str:
 
 def _scenario(model: Model, events: tuple[Event, ...]) -> Scenario:
     store = min(model.capacity, ROOMY)
-    return Scenario(events, model.block_size, model.depth, model.profile, store=store)
+    made = Scenario(events, model.block_size, model.depth, model.profile, store=store)
+    return made._replace(kv_connector=model.kv_connector)
 
 
 def _violation(

@@ -136,7 +136,8 @@ def detail_lines(explored: Explored) -> list[str]:
 def as_scenario(model: Model, result: Result) -> Scenario:
     """The way to what a model breaks, in the format of all scenarios."""
     clause = result.broken.clause if result.broken is not None else ""
-    return Scenario(result.trace, model.block_size, model.depth, model.profile, model.name, clause)
+    made = Scenario(result.trace, model.block_size, model.depth, model.profile, model.name, clause)
+    return made._replace(kv_connector=model.kv_connector)
 
 
 def timeline_of(explored: Explored) -> Timeline:

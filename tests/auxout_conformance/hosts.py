@@ -19,6 +19,7 @@ from auxout_spec import reading, trace
 from auxout_spec.calls import Call
 from auxout_spec.reading import Malformed
 from auxout_spec.representation import PLAIN, Representation
+from auxout_spec.retention import KvCache
 
 from . import isolation, observation
 from .elsewhere import Elsewhere, can_fork
@@ -69,8 +70,18 @@ class Host(Protocol):
     offer: Offer
     """Which halves the target has."""
 
-    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
-        """Start over with fresh connectors; without sizes the worker takes no part."""
+    def new(
+        self,
+        profile: str,
+        sizes: Sizes | None = None,
+        representation: Representation = PLAIN,
+        cache: KvCache | None = None,
+    ) -> None:
+        """Start over with fresh connectors; without sizes the worker takes no part.
+
+        Args:
+            cache: what the scheduler connector is built with from profile 0.33 on.
+        """
         ...
 
     def call(self, call: Call) -> Observation:
@@ -136,9 +147,15 @@ class InProcess:
         self._elsewhere = Elsewhere(contents) if can_fork() else None
         self._session: Session | None = None
 
-    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
+    def new(
+        self,
+        profile: str,
+        sizes: Sizes | None = None,
+        representation: Representation = PLAIN,
+        cache: KvCache | None = None,
+    ) -> None:
         self._end_session()
-        self._session = Session(self._adapter, profile, sizes, representation, self._elsewhere)
+        self._session = Session(self._adapter, profile, sizes, representation, self._elsewhere, cache)
 
     def call(self, call: Call) -> Observation:
         if self._session is None:
@@ -216,8 +233,19 @@ class Child:
             self.close()
             raise
 
-    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
-        data = {"new": profile, "sizes": sizes and list(sizes), "representation": representation._asdict()}
+    def new(
+        self,
+        profile: str,
+        sizes: Sizes | None = None,
+        representation: Representation = PLAIN,
+        cache: KvCache | None = None,
+    ) -> None:
+        data = {
+            "new": profile,
+            "sizes": sizes and list(sizes),
+            "representation": representation._asdict(),
+            "cache": cache and list(cache),
+        }
         self._write(data, "starting over")
 
     def call(self, call: Call) -> Observation:

@@ -41,6 +41,7 @@ from auxout_spec.engine.options import (
     filled_blocks,
     launchable,
     most_tokens,
+    num_loaded,
     runs_on_load,
     takes_drafts,
 )
@@ -50,6 +51,7 @@ from auxout_spec.representation import PLAIN, Representation
 from auxout_spec.scenario import Scenario, config_of
 
 from .covered import Covered
+from .drawing import CHUNKED, CUTS, EXTERNAL, KV_CACHES, PROMPT_STARTS, SESSION, STOPS, STORES, WEIGHTS
 from .hosts import TargetBroken
 from .judge import Failure, Play
 from .judge.play import Player, blamed
@@ -58,12 +60,6 @@ STEPS = 40
 """Events per example; the rarest faults need about twenty."""
 NAMES = ("A", "B", "C")
 TEXTS = ("", "T")
-STORES = st.sampled_from((64, 64, 8, 4))
-"""Objects that the store may hold; few enough now and then that some must go, or do not fit."""
-PROMPT_STARTS = st.sampled_from((0, 0, 1, 3, 6, 12))
-SESSION = CHUNKED = EXTERNAL = st.sampled_from((False, False, True))
-CUTS = st.sampled_from((0, 0, 0, 0, 1, 2))
-STOPS = st.sampled_from((False, False, False, True))
 OUTPUT_TAMPERS: tuple[TamperKind, ...] = ("no_output", "no_entry", "cut_rows", "shift_start")
 HASH_TAMPERS: tuple[TamperKind, ...] = ("shrink_hashes", "mix_lengths")
 DISRUPTIONS = (
@@ -128,6 +124,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.without = without
         engine = Scenario((), block_size, depth, self.profile.name, store=store if self.with_worker else 0)
         engine = engine._replace(representation=data.draw(self.representations, label="representation"))
+        if self.profile.reads_kv_cache:
+            engine = engine._replace(**data.draw(KV_CACHES, label="KV cache"))
         self.engine = engine
         self.play = self.kind.start(self.host, config_of(engine, self.profile))
         self.events: list[Event] = []
@@ -208,6 +206,12 @@ class EngineMachine(RuleBasedStateMachine):
         return [request for request in self.requests if request.status == "running"]
 
     @property
+    def may_load(self) -> bool:
+        """Whether this example loads KV from elsewhere."""
+        config = self.play.config
+        return "load" not in self.without and (config.cache is None or config.kv_connector)
+
+    @property
     def loadable(self) -> list[EngineRequest]:
         """The waiting requests whose KV may be loaded from elsewhere."""
         ready = [request for request in self.launchable if admissible(request)]
@@ -270,10 +274,11 @@ class EngineMachine(RuleBasedStateMachine):
             lacks, hit = self._prefix(data, request, filled)
             if hit is not None:
                 hits.append((request.request_id, hit))
-            loads = "load" not in self.without and admissible(request)
+            loads = self.may_load and admissible(request)
             if loads and lacks > 1 and data.draw(EXTERNAL, label="loads"):
-                external.append((request.request_id, data.draw(st.integers(1, lacks - 1), label="external")))
-                lacks -= external[-1][1]
+                offered = self._offer(data, request, lacks)
+                external.append((request.request_id, offered))
+                lacks -= offered
             extra = data.draw(st.integers(0, 3), label="drafts") if takes_drafts(request, lacks) else 0
             count = lacks + extra
             if extra:
@@ -283,6 +288,15 @@ class EngineMachine(RuleBasedStateMachine):
             tokens.append((request.request_id, count))
             filled = filled.union(filled_blocks(self.play.config, request, max(lacks - count, 0)))
         self.apply(Launch(tuple(tokens), tuple(drafts), tuple(hits), tuple(external)))
+
+    def _offer(self, data: st.DataObject, request: EngineRequest, lacks: int) -> int:
+        """Tokens that a KV connector has behind a hit; where few offers are taken, rather one of these."""
+        config, state = self.play.config, self.play.state
+        hit = request.num_uncomputed_tokens - lacks
+        taken = [each for each in range(1, lacks) if num_loaded(config, state, request, hit, each)]
+        if config.cache is not None and taken and data.draw(st.booleans(), label="taken"):
+            return data.draw(st.sampled_from(taken), label="external")
+        return data.draw(st.integers(1, lacks - 1), label="external")
 
     def _prefix(
         self, data: st.DataObject, request: EngineRequest, filled: frozenset[bytes]
@@ -330,8 +344,11 @@ class EngineMachine(RuleBasedStateMachine):
 
     def load(self, data: st.DataObject) -> None:
         request = data.draw(st.sampled_from(self.loadable), label="request")
-        tokens = data.draw(st.integers(1, self._lacks(request)), label="tokens")
-        self.apply(Load(request.request_id, tokens))
+        lacks = self._lacks(request)
+        if self.play.config.cache is not None and lacks > 1:
+            self.apply(Load(request.request_id, self._offer(data, request, lacks)))
+            return
+        self.apply(Load(request.request_id, data.draw(st.integers(1, lacks), label="tokens")))
 
     def loaded(self, data: st.DataObject) -> None:
         request = data.draw(st.sampled_from(self.loading), label="request")
@@ -436,29 +453,6 @@ def _one_of(data: st.DataObject, requests: Sequence[EngineRequest]) -> str:
     return data.draw(st.sampled_from([request.request_id for request in requests]), label="request")
 
 
-WEIGHTS = {
-    "add": 5,
-    "launch": 9,
-    "launch_nothing": 2,
-    "land": 9,
-    "abort": 2,
-    "preempt": 3,
-    "evict": 1,
-    "load": 1,
-    "loaded": 4,
-    "reset": 2,
-    "pause_and_reset": 1,
-    "chunk": 3,
-    "end": 1,
-    "tamper_output": 2,
-    "tamper_hashes": 2,
-    "tamper_metadata": 2,
-    "tamper_batch": 1,
-    "tamper_report": 1,
-    "close": 1,
-    "unpack": 1,
-}
-"""How often each kind of event is drawn, against the others that are possible."""
 POSSIBLE: dict[str, Callable[[EngineMachine], bool]] = {
     "add": lambda self: bool(self.free_names),
     "launch": lambda self: bool(self.launchable),
@@ -467,7 +461,7 @@ POSSIBLE: dict[str, Callable[[EngineMachine], bool]] = {
     "abort": lambda self: bool(self.requests),
     "preempt": lambda self: bool(self.preemptible),
     "evict": lambda self: bool(self.play.state.resident),
-    "load": lambda self: bool(self.loadable),
+    "load": lambda self: self.may_load and bool(self.loadable),
     "loaded": lambda self: bool(self.loading),
     "reset": lambda self: True,
     "pause_and_reset": lambda self: self.profile.guards_running_reset,

@@ -30,6 +30,7 @@ from auxout_spec.calls import (
 )
 from auxout_spec.profiles import named
 from auxout_spec.representation import PLAIN, Representation
+from auxout_spec.retention import KvCache
 from auxout_spec.scenario import config_of
 from auxout_spec.values import (
     Hashes,
@@ -62,8 +63,14 @@ class SpecHost:
         self.wrong: dict[str, Any] | None = None
         """The wrong answer to give to the next call."""
 
-    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
-        self._profile, self._state = named(profile), Halves()
+    def new(
+        self,
+        profile: str,
+        sizes: Sizes | None = None,
+        representation: Representation = PLAIN,
+        cache: KvCache | None = None,
+    ) -> None:
+        self._profile, self._state, self._cache = named(profile), Halves(), cache
         self._limits = sizes and Limits(sizes.block_size, sizes.capacity, self._profile.fails_requests)
         self._views: dict[str, RequestView] = {}
 
@@ -72,7 +79,7 @@ class SpecHost:
             self._views.update((view.request_id, view) for view in call.requests)
         elif isinstance(call, RequestFinished):
             self._views[call.request.request_id] = call.request
-        self._state, right = calls.apply(self._profile, self._limits, self._state, call)
+        self._state, right = calls.apply(self._profile, self._limits, self._state, call, self._cache)
         outcome = Raised("AssertionError", right.message, True) if isinstance(right, Refusal) else right
         usage = right_usage(self._state.worker) if isinstance(call, WORKER_CALLS) else None
         wrong = self._due()

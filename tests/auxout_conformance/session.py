@@ -70,6 +70,7 @@ class Session:
         cache: KvCache | None = None,
     ) -> None:
         self._manager = cache and KvCacheManager(cache)
+        self._kv_connector = object() if cache is not None and cache.kv_connector else None
         self._adapter, self._profile, self._sizes = adapter, profile, sizes
         self._representation, self._elsewhere = representation, elsewhere
         self._start()
@@ -77,7 +78,7 @@ class Session:
     def _start(self) -> None:
         """Fresh connectors, brought to the generation in which the play begins."""
         adapter, profile, made = self._adapter, self._profile, self._representation
-        given = () if self._manager is None else (self._manager,)
+        given = () if self._manager is None else (self._manager, self._kv_connector)
         self._connector: Any = adapter.scheduler(profile, *given) if adapter.scheduler else None
         self._image = Image(made)
         self._requests = Requests(self._image, made)

@@ -46,6 +46,7 @@ from auxout_spec.engine import Unpack as UnpackEvent
 from auxout_spec.engine.state import block_hash
 from auxout_spec.profiles import PROFILES
 from auxout_spec.representation import PLAIN, Representation
+from auxout_spec.retention import KvCache
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import (
     Hashes,
@@ -77,7 +78,13 @@ class Liar:
         self.at = -1
         self.wrong: Wrong = lambda right: right
 
-    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
+    def new(
+        self,
+        profile: str,
+        sizes: Sizes | None = None,
+        representation: Representation = PLAIN,
+        cache: KvCache | None = None,
+    ) -> None:
         self._profile, self._state = PROFILES[profile], Halves()
 
     def call(self, call: Call) -> Observation:
@@ -429,7 +436,11 @@ def test_a_crash_is_accepted_where_a_release_is_known_to_crash(
         offer = Offer(scheduler=True, worker=True)
 
         def new(
-            self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN
+            self,
+            profile: str,
+            sizes: Sizes | None = None,
+            representation: Representation = PLAIN,
+            cache: KvCache | None = None,
         ) -> None:
             assert sizes is not None
             self._limits = Limits(sizes.block_size, sizes.capacity)
@@ -465,7 +476,13 @@ class WritesBehind:
         self._tells = tells
         self.closed = 0
 
-    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
+    def new(
+        self,
+        profile: str,
+        sizes: Sizes | None = None,
+        representation: Representation = PLAIN,
+        cache: KvCache | None = None,
+    ) -> None:
         assert sizes is not None
         self._profile, self._limits = PROFILES[profile], Limits(sizes.block_size, sizes.capacity)
         self._state, self._failed = Halves(), False

@@ -17,6 +17,7 @@ from auxout_spec.calls import Call, Halves, ProcessOutput
 from auxout_spec.engine import Abort, Add, EngineConfig, Event, Land, Launch, Preempt, Reset
 from auxout_spec.profiles import PROFILES
 from auxout_spec.representation import PLAIN, Representation
+from auxout_spec.retention import KvCache
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Refusal, RequestOutput, Result, Row, StepOutput
 from auxout_spec.worker import Limits, WorkerState
@@ -40,7 +41,13 @@ class Liar:
         self.wrong: Wrong = lambda right: right
         self.holds: Holds = lambda usage: usage
 
-    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
+    def new(
+        self,
+        profile: str,
+        sizes: Sizes | None = None,
+        representation: Representation = PLAIN,
+        cache: KvCache | None = None,
+    ) -> None:
         self._state = Halves()
 
     def call(self, call: Call) -> Observation:

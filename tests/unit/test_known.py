@@ -22,6 +22,7 @@ from auxout_spec.deviations import Deviation
 from auxout_spec.engine import Impossible, initial, step
 from auxout_spec.profiles import PROFILES, Profile
 from auxout_spec.representation import PLAIN, Representation
+from auxout_spec.retention import KvCache
 from auxout_spec.values import Refusal
 
 FINDINGS = all_findings()
@@ -114,7 +115,13 @@ class Wrong:
 
     offer = Offer(scheduler=True, worker=True)
 
-    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
+    def new(
+        self,
+        profile: str,
+        sizes: Sizes | None = None,
+        representation: Representation = PLAIN,
+        cache: KvCache | None = None,
+    ) -> None:
         pass
 
     def call(self, call: Call) -> Observation:

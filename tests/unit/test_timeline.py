@@ -17,10 +17,22 @@ from auxout_conformance.timeline import LANES, Timeline, build, of_scenario, of_
 from auxout_conformance.timeline.contrast import Part, differing, folded
 from auxout_conformance.verdicts import Violation
 from auxout_spec import scenario as scenarios
-from auxout_spec.engine import Abort, Add, Chunk, EngineConfig, Evict, Land, Launch, Pause, Preempt, Reset
+from auxout_spec.engine import (
+    Abort,
+    Add,
+    Chunk,
+    EngineConfig,
+    Evict,
+    Land,
+    Launch,
+    Load,
+    Pause,
+    Preempt,
+    Reset,
+)
 from auxout_spec.explorer.models import MODELS
 from auxout_spec.explorer.search import explore
-from auxout_spec.profiles import PROFILES
+from auxout_spec.profiles import PROFILES, SPECIFIED
 from auxout_spec.scenario import Scenario
 from auxout_spec.worker import Limits
 
@@ -73,6 +85,17 @@ def test_a_request_from_its_arrival_to_its_end() -> None:
     assert [(each.number, each.first, each.last) for each in timeline.flights] == [(1, 1, 2), (2, 3, 5)]
     assert [part.text for each in timeline.flights for part in each.parts] == ["A[0, 4)", "A[4, 5)"]
     assert (timeline.requests, timeline.end, timeline.note) == (("A",), 5, "")
+
+
+def test_what_the_scheduler_connector_says_of_the_kv_cache() -> None:
+    config = EngineConfig(SPECIFIED["0.33"], kv_connector=True, num_blocks=0)
+    first = (Add("A", 3, max_tokens=1, text="T"), Launch((("A", 3),)), Land(), Evict())
+    again = (Add("B", 4, text="T"), Load("B", 2), Abort("B"), Launch())
+    timeline = build((*first, *again), config)
+    assert cell(timeline, 6, "scheduler") == [
+        "max_cache_hit(B)", "2 tokens", "cap_external_hit(B, 0, 2)", "2 tokens", "request_loading(B, 2)"
+    ]  # fmt: skip
+    assert cell(timeline, 8, "channel") == ["↓ generation 0", "↓ A ended", "↓ retain #0", "↓ release #0"]
 
 
 def test_a_teardown_that_waits_and_a_key_that_comes_late() -> None:

@@ -9,11 +9,13 @@ from ..values import BlockHash, Metadata, RequestId, Result
 from . import worker_side
 from .events import Launch
 from .guards import permit, require
+from .kv_cache import bound_hit, bound_load
 from .options import (
     admissible,
+    as_admitted,
     filled_blocks,
     forbidden,
-    num_loaded,
+    num_hit,
     step_forbidden,
     takes_drafts,
 )
@@ -25,7 +27,6 @@ from .state import (
     EngineState,
     Entry,
     Step,
-    longest_hit,
     scheduled_tokens,
     view,
 )
@@ -41,7 +42,7 @@ def launch(
     filled: frozenset[BlockHash] = frozenset()
     for name, num_tokens in event.tokens:
         request = schedulable(config, state, name)
-        request = _admitted(config, state, request, hits.get(name), external.get(name, 0), filled)
+        request = _admitted(config, state, request, hits.get(name), external.get(name, 0), call, filled)
         _check_tokens(config, request, num_tokens, drafts.get(name, 0))
         state = state.with_request(request._replace(status="running"))
         num_left = request.num_uncomputed_tokens - num_tokens
@@ -86,6 +87,7 @@ def _admitted(
     request: EngineRequest,
     hit: int | None,
     external: int,
+    call: Callable[[Call], Result],
     filled: frozenset[BlockHash],
 ) -> EngineRequest:
     """The request as it enters the step; one without KV starts from its prefix hit and what is loaded behind it.
@@ -95,7 +97,7 @@ def _admitted(
     """
     name, removed = request.request_id, config.removed_guards
     if admissible(request):
-        return with_prefix(config, state, request, hit, external, filled)
+        return with_prefix(config, state, request, hit, external, call, filled)
     require(not hit, "ENV-HIT-1", f"{name} already holds KV")
     require(not external, "ENV-LOAD-1", f"{name} already holds KV", removed)
     return request._replace(num_computed_tokens=request.num_computed_tokens + external)
@@ -107,6 +109,7 @@ def with_prefix(
     request: EngineRequest,
     hit: int | None,
     external: int,
+    call: Callable[[Call], Result],
     filled: frozenset[BlockHash] = frozenset(),
 ) -> EngineRequest:
     """A request that is given the KV of a prefix: resident blocks, and what is loaded from elsewhere behind them.
@@ -115,15 +118,18 @@ def with_prefix(
         hit: tokens it hits; None for the longest prefix that was resident before the step.
         filled: hashes of blocks that can be hit too.
     """
-    resident = state.resident_hashes
-    tokens = longest_hit(request, resident, config.block_size) if hit is None else hit
-    longest = longest_hit(request, resident | filled, config.block_size)
+    request = as_admitted(config, request)
+    bound_hit(config, state, request, filled, call)
+    tokens = num_hit(config, state, request) if hit is None else hit
+    longest = num_hit(config, state, request, filled)
     whole = tokens % config.block_size == 0 and 0 <= tokens <= longest
     require(
         whole, "ENV-HIT-1", f"{request.request_id} can hit at most {longest} tokens", config.removed_guards
     )
     require(external >= 0, "ENV-FORM-1", "fewer than no tokens are loaded")
-    external = num_loaded(config, state, request, tokens, external)
+    can_load = config.cache is None or config.kv_connector or not external
+    require(can_load, "ENV-LOAD-3", f"KV of {request.request_id} comes from nowhere")
+    external = bound_load(config, state, request, tokens, external, filled, call)
     return request._replace(
         num_computed_tokens=tokens + external,
         num_external_tokens=external,

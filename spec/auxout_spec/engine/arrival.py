@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .. import kernel
-from ..calls import Call, RequestFinished
+from ..calls import Call
 from ..calls import Close as CloseCall
 from ..values import Result
 from .events import Add, Chunk, Close, End
 from .guards import require
-from .state import EngineConfig, EngineRequest, EngineState, append, prefix, view, with_new_hashes
+from .kv_cache import finished
+from .state import EngineConfig, EngineRequest, EngineState, append, prefix, with_new_hashes
 
 
 def add(config: EngineConfig, state: EngineState, event: Add, call: Callable[[Call], Result]) -> EngineState:
@@ -35,7 +36,7 @@ def add(config: EngineConfig, state: EngineState, event: Add, call: Callable[[Ca
         session=event.session,
         block_hashes=(),
     )
-    request = _cut_short(with_new_hashes(request, config.block_size), event.cut)
+    request = _cut_short(with_new_hashes(request, config), event.cut)
     return state._replace(requests=(*state.requests, request))
 
 
@@ -65,7 +66,7 @@ def end(config: EngineConfig, state: EngineState, event: End, call: Callable[[Ca
     request = _open_session(state, event.request)
     if request.status != "waiting_for_chunk":
         return state.with_request(request._replace(queue=(*request.queue, None)))
-    call(RequestFinished(view(request, finished=True)))
+    call(finished(config, state, request))
     return state._replace(requests=tuple(r for r in state.requests if r is not request))
 
 
@@ -82,9 +83,12 @@ def close(
 def next_turn(config: EngineConfig, session: EngineRequest, event: Chunk) -> EngineRequest:
     """Start a session's next turn: drop the last sampled token, keep the others as prompt, add the chunk.
 
-    Profile 0.31 keeps a hash that the dropped token completed; from 0.32 on the list is cut there.
+    Profile 0.31 keeps a hash that the dropped token completed; from 0.32 on the list is cut there. What of the others
+    is not computed, as that of a session which was preempted, is dropped too before profile 0.33.
     """
     kept = session.num_computed_tokens
+    if config.profile.resumes_sessions:
+        kept = session.num_tokens - 1
     text = session.tokens[-1][0] + "'"
     hashes = session.block_hashes
     if config.profile.truncates_session_hashes:
@@ -98,7 +102,7 @@ def next_turn(config: EngineConfig, session: EngineRequest, event: Chunk) -> Eng
         block_hashes=hashes,
         status="waiting",
     )
-    return with_new_hashes(turned, config.block_size)
+    return with_new_hashes(turned, config)
 
 
 def _open_session(state: EngineState, request_id: str) -> EngineRequest:

@@ -38,6 +38,7 @@ _GUARDS = (
     Guard("ENV-HIT-1", "A hit is whole resident blocks and leaves at least the last token to compute.", "vLLM 0.31.0 v1/core/kv_cache_manager.py get_computed_blocks"),
     Guard("ENV-LOAD-1", "KV is loaded from elsewhere only for a request without KV, behind its prefix hit; not only in whole blocks.", f"{_SCHEDULER} schedule, get_num_new_matched_tokens where num_computed_tokens == 0"),
     Guard("ENV-LOAD-2", "A load that fails leaves whole blocks valid: the request goes back to the first invalid block.", f"{_SCHEDULER} _update_requests_with_invalid_blocks"),
+    Guard("ENV-LOAD-3", "From profile 0.33 on KV is loaded only by a KV connector, and only if the rows of all of it are known.", "vLLM 0.33.0 v1/core/sched/scheduler.py schedule, cap_external_hit", "word"),
     Guard("ENV-RESUME-1", "A preempted request resumes only after its deliverable output in flight has drained.", f"{_SCHEDULER} schedule, num_stale_output_tokens"),
     Guard("ENV-RESUME-2", "The step that preempts a request does not resume it.", f"{_SCHEDULER} schedule, preempted_reqs"),
     Guard("ENV-LAND-1", "Outputs are consumed in launch order.", "vLLM v1/engine/core.py step_with_batch_queue", "word"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..calls import Call, RequestFinished, TakeOutput
+from ..calls import Call, TakeOutput
 from ..values import Outputs, Refusal, RequestOutput, Result, Rows
 from . import loading, worker_side
 from .arrival import next_turn
 from .events import Land
 from .guards import require
+from .kv_cache import finished
 from .rows import activation_of, num_rejected, step_rows, with_activation, with_fresh_blocks
 from .state import (
     EngineConfig,
@@ -125,23 +126,21 @@ def _deliver(
     request = state.request(entry.request_id)
     assert request is not None  # the caller has it
     request, stopped = _settle(config, request, entry, stale, tokens, stop)
-    if config.depth > 1 and entry.activation == request.activation:
-        # Asynchronous scheduling names a block as soon as its tokens settle, synchronous with the next step.
-        computed = request.num_computed_tokens - request.num_output_placeholders
-        state = with_fresh_blocks(state, request, computed, (), config.block_size)
+    if entry.activation == request.activation:
+        state = _with_named_blocks(config, state, request, entry)
     taken = call(TakeOutput(view(request, finished=stopped), outputs))
     state = _emitted(state.with_request(request), entry, taken)
     if not stopped:
         return state
     if request.session:
         # A turn that ends while its request is preempted: the engine removes it from the queue it was just put into.
-        lost = request.status != "running"
+        lost = request.status != "running" and not config.profile.resumes_sessions
         request = _end_turn(config, request)
         if request is not None:
             return state.with_request(request._replace(status="lost") if lost else request)
         request = state.request(entry.request_id)
         assert request is not None  # the record before its turn ended
-    if isinstance(call(RequestFinished(view(request, finished=True))), Refusal):
+    if isinstance(call(finished(config, state, request)), Refusal):
         return state
     return state._replace(
         requests=tuple(r for r in state.requests if r.request_id != entry.request_id),
@@ -167,11 +166,27 @@ def _settle(
         num_output_tokens=request.num_output_tokens + kept,
     )
     if not stale:
+        cut = tokens - kept if config.profile.resumes_sessions else 0
         request = request._replace(
-            num_computed_tokens=request.num_computed_tokens - rejected,
-            num_output_placeholders=request.num_output_placeholders - rejected - kept,
+            num_computed_tokens=request.num_computed_tokens - rejected - cut,
+            num_output_placeholders=request.num_output_placeholders - rejected - kept - cut,
         )
-    return with_new_hashes(request, config.block_size), stopped
+    return with_new_hashes(request, config), stopped
+
+
+def _with_named_blocks(
+    config: EngineConfig, state: EngineState, request: EngineRequest, entry: Entry
+) -> EngineState:
+    """Asynchronous scheduling names a block as soon as its tokens settle, synchronous with the next step.
+
+    From profile 0.33 on both do so where the step had drafts, and for the tokens of no step in flight.
+    """
+    later = config.profile.resumes_sessions
+    if config.depth == 1 and not (later and entry.num_drafts):
+        return state
+    unsettled = request.num_in_flight_tokens if later else request.num_output_placeholders
+    computed = request.num_computed_tokens - unsettled
+    return with_fresh_blocks(state, request, computed, (), config.block_size)
 
 
 def _emitted(state: EngineState, entry: Entry, taken: Result) -> EngineState:

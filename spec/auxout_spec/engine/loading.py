@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..calls import Call, RequestFinished
+from ..calls import Call, RequestLoading
 from ..values import Refusal, Result
 from .admission import schedulable, with_prefix
 from .events import Land, Load, Loaded
 from .guards import require
+from .kv_cache import finished
 from .options import admissible, runs_on_load
 from .rows import activation_of, new_blocks, with_activation
 from .state import EngineConfig, EngineRequest, EngineState, Step, view
@@ -26,9 +27,12 @@ def load(
     require(not state.paused, "ENV-LAUNCH-4", "the engine is paused", config.removed_guards)
     request = schedulable(config, state, event.request)
     require(admissible(request), "ENV-FORM-1", f"{event.request} already holds KV")
-    request = with_prefix(config, state, request, None, event.tokens)
+    request = with_prefix(config, state, request, None, event.tokens, call)
     fits = event.tokens >= 1 and request.num_computed_tokens <= request.num_tokens
     require(fits, "ENV-FORM-1", f"{event.tokens} tokens do not fit into {event.request}")
+    if config.cache is not None:
+        require(request.num_external_tokens > 0, "ENV-LOAD-3", f"rows of {event.request} are not known")
+        call(RequestLoading(view(request), request.num_computed_tokens))
     return state.with_request(request._replace(status="waiting_for_kv"))
 
 
@@ -95,7 +99,9 @@ def failed(
         )
         if event.recompute:
             state = _sent_back(state, request, valid)
-        elif not isinstance(call(RequestFinished(view(request, finished=True))), Refusal):
+        elif not isinstance(
+            call(finished(config, state, request._replace(num_computed_tokens=valid))), Refusal
+        ):
             state = state._replace(requests=tuple(r for r in state.requests if r.request_id != name))
     return state
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from .. import kernel
+from .. import kernel, retention
 from ..values import BlockHash
 from .guards import Forbidden
-from .state import EngineConfig, EngineRequest, EngineState, Entry, longest_hit
+from .state import EngineConfig, EngineRequest, EngineState, Entry, longest_hit, view, with_new_hashes
 
 
 def step_forbidden(config: EngineConfig, state: EngineState) -> Forbidden | None:
@@ -69,8 +69,7 @@ def most_tokens(
     """
     if not admissible(request) or skip_hit:
         return request.num_uncomputed_tokens
-    hit = longest_hit(request, state.resident_hashes | filled, config.block_size)
-    return request.num_uncomputed_tokens - hit
+    return request.num_uncomputed_tokens - num_hit(config, state, request, filled)
 
 
 def filled_blocks(config: EngineConfig, request: EngineRequest, num_left: int) -> tuple[BlockHash, ...]:
@@ -82,6 +81,27 @@ def filled_blocks(config: EngineConfig, request: EngineRequest, num_left: int) -
     computed = request.num_tokens + request.num_output_placeholders - num_left
     full = kernel.num_full_blocks(min(computed, request.num_tokens), config.block_size)
     return request.block_hashes[:full]
+
+
+def num_hit(
+    config: EngineConfig, state: EngineState, request: EngineRequest, filled: Set[BlockHash] = frozenset()
+) -> int:
+    """Tokens of the longest prefix hit of a request that has no KV.
+
+    Args:
+        filled: hashes of blocks that can be hit, too.
+    """
+    return longest_hit(as_admitted(config, request), state.resident_hashes | filled, config.block_size)
+
+
+def as_admitted(config: EngineConfig, request: EngineRequest) -> EngineRequest:
+    """A request without KV as the scheduler looks up its prefix.
+
+    Hashes that look ahead may cover a token that a session has dropped since; then they are made anew.
+    """
+    if not config.lookahead or not request.session:
+        return request
+    return with_new_hashes(request._replace(block_hashes=()), config)
 
 
 def admissible(request: EngineRequest) -> bool:
@@ -117,6 +137,9 @@ def num_loaded(
     config: EngineConfig, state: EngineState, request: EngineRequest, hit: int, external: int
 ) -> int:
     """How many of the ``external`` tokens found elsewhere, behind a prefix hit, are loaded: all, or none."""
+    if config.cache is not None:
+        kept, seen, resident = state.connector.kept, view(request), state.resident_hashes
+        return retention.cap_external_hit(config.cache, kept, seen, hit, external, resident)[1]
     if not config.profile.gives_up_hits:
         return external
     whole = (hit + external) % config.block_size == 0

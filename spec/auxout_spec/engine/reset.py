@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .. import kernel
-from ..calls import Call, RequestFinished
+from ..calls import Call
 from ..calls import Reset as ResetCall
 from ..values import BlockHash, Refusal, Result
 from .events import Abort, Evict, Pause, Preempt, Reset
 from .guards import require
+from .kv_cache import finished
 from .rows import activation_of
-from .state import Block, EngineConfig, EngineRequest, EngineState, view
-from .tampering import tampered_view
+from .state import Block, EngineConfig, EngineRequest, EngineState
 
 
 def abort(
@@ -22,7 +22,7 @@ def abort(
     request = state.request(event.request)
     require(request is not None, "ENV-FORM-1", f"there is no request {event.request}")
     assert request is not None  # for the type checker; ``require`` has raised
-    call(RequestFinished(tampered_view(state, view(request, finished=True))))
+    call(finished(config, state, request, corrupted=True))
     return state._replace(
         requests=tuple(r for r in state.requests if r.request_id != event.request),
         preempted=state.preempted - {event.request},
@@ -38,7 +38,7 @@ def preempt(
     assert request is not None  # for the type checker; ``require`` has raised
     running = request.status == "running"
     require(running, "ENV-PREEMPT-1", f"{event.request} is not running", config.removed_guards)
-    state = _preempted(state, request, drop=False, call=call)
+    state = _preempted(config, state, request, drop=False, call=call)
     return state._replace(preempted=state.preempted | {event.request})
 
 
@@ -85,7 +85,7 @@ def reset(
         require(allowed, "ENV-RESET-1", "the engine runs or has output in flight", config.removed_guards)
         for request in reversed(state.requests):
             if request.status == "running":
-                state = _preempted(state, request, drop=True, call=call)
+                state = _preempted(config, state, request, drop=True, call=call)
     if event.kept:
         require(not state.in_flight, "ENV-RESET-2", "output is in flight", config.removed_guards)
     elif any(request.holds_kv or request.status == "running" for request in state.requests):
@@ -105,10 +105,14 @@ def _forgotten(state: EngineState, request: EngineRequest) -> EngineRequest:
 
 
 def _preempted(
-    state: EngineState, request: EngineRequest, drop: bool, call: Callable[[Call], Result]
+    config: EngineConfig,
+    state: EngineState,
+    request: EngineRequest,
+    drop: bool,
+    call: Callable[[Call], Result],
 ) -> EngineState:
     """Take a running request's KV and end its activation; ``drop`` discards its output in flight."""
-    refused = call(RequestFinished(tampered_view(state, view(request)), preempted=True))
+    refused = call(finished(config, state, request, ended=False, corrupted=True))
     if isinstance(refused, Refusal):
         return state
     dropped = request.drop_stale_output and request.num_stale_output_tokens > 0

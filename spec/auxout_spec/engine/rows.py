@@ -92,7 +92,7 @@ def new_blocks(
 ) -> tuple[Block, ...]:
     """The blocks that become resident with the KV of a request's first tokens, whose rows are given."""
     known = state.resident_hashes
-    full = kernel.num_full_blocks(num_tokens, block_size)
+    full = min(kernel.num_full_blocks(num_tokens, block_size), len(request.block_hashes))
     return tuple(
         Block(
             request.block_hashes[block],

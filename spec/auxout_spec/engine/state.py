@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from .. import kernel
 from ..profiles import LATEST, PROFILES, Profile
 from ..representation import PLAIN, Representation
+from ..retention import KvCache
 from ..scheduler import INITIAL, SchedulerState
 from ..values import BlockHash, RequestId, RequestView, Row
 from ..worker import INITIAL as NO_WORKER
@@ -24,6 +25,10 @@ Status = Literal["waiting", "running", "preempted", "waiting_for_chunk", "waitin
 """``lost``: a session that a released engine has dropped from its queues."""
 Text = tuple[tuple[str, int], ...]
 """A token sequence as runs: ``(("A", 5), ("A'", 9))`` is five tokens of text A, then four of text A'."""
+
+
+USUAL_BLOCKS = 1 << 10
+"""Blocks of a KV cache that none of a few requests fills."""
 
 
 class LargestStep(NamedTuple):
@@ -47,6 +52,19 @@ class EngineConfig(NamedTuple):
     representation: Representation = PLAIN
     """What all of this looks like to a connector."""
     largest_step: LargestStep = LargestStep()
+    num_blocks: int = USUAL_BLOCKS
+    """Blocks of the KV cache; read from profile 0.33 on, as are the two below."""
+    kv_connector: bool = False
+    """Whether KV may come from elsewhere; before profile 0.33 it always may."""
+    lookahead: int = 0
+    """Tokens behind a block that its hash covers too, so that it comes into being that much later."""
+
+    @property
+    def cache(self) -> KvCache | None:
+        """The KV cache that the scheduler connector is built with; None before profile 0.33."""
+        if not self.profile.reads_kv_cache:
+            return None
+        return KvCache(self.block_size, self.block_size, self.num_blocks, self.kv_connector)
 
 
 class Problem(NamedTuple):
@@ -250,11 +268,15 @@ def append(tokens: Text, text: str, count: int) -> Text:
     return (*kept, (text, end + count))
 
 
-def with_new_hashes(request: EngineRequest, block_size: int) -> EngineRequest:
-    """Append the hashes of blocks that the request's tokens completed; existing ones are never recomputed."""
-    full = kernel.num_full_blocks(request.num_tokens, block_size)
+def with_new_hashes(request: EngineRequest, config: EngineConfig) -> EngineRequest:
+    """Append the hashes of blocks that the request's tokens completed; existing ones are never recomputed.
+
+    One that looks ahead comes into being with the last token that it covers.
+    """
+    size, ahead = config.block_size, config.lookahead
+    full = kernel.num_full_blocks(max(request.num_tokens - ahead, 0), size)
     have = len(request.block_hashes)
-    new = tuple(block_hash(prefix(request.tokens, (block + 1) * block_size)) for block in range(have, full))
+    new = tuple(block_hash(prefix(request.tokens, (block + 1) * size + ahead)) for block in range(have, full))
     return request._replace(block_hashes=request.block_hashes + new) if new else request
 
 

@@ -49,7 +49,7 @@ class Recorder:
     """Makes the calls of one event against the spec and keeps them."""
 
     def __init__(self, config: EngineConfig, state: EngineState) -> None:
-        self.profile, self.limits = config.profile, config.limits
+        self.profile, self.limits, self.cache = config.profile, config.limits, config.cache
         self.halves = Halves(state.connector, state.worker)
         self.exchanges: list[Exchange] = []
         self.refused = 0
@@ -57,7 +57,7 @@ class Recorder:
 
     def call(self, call: Call) -> Result:
         """The spec's answer to ``call``."""
-        self.halves, result = calls.apply(self.profile, self.limits, self.halves, call)
+        self.halves, result = calls.apply(self.profile, self.limits, self.halves, call, self.cache)
         self.refused += isinstance(result, Refusal) and not isinstance(call, WORKER_CALLS)
         self.exchanges.append(Exchange(call, result))
         return result

@@ -101,7 +101,13 @@ class Model(ModelFields):
             self.depth,
             self.removed_guards,
             limits,
+            kv_connector=self.kv_connector,
         )
+
+    @cached_property
+    def kv_connector(self) -> bool:
+        """Whether a KV connector loads KV; before profile 0.33 none has to be there for that."""
+        return named(self.profile).reads_kv_cache and self.menu.loads > 0
 
     @cached_property
     def ids(self) -> tuple[RequestId, ...]:
@@ -120,8 +126,9 @@ class Model(ModelFields):
 
     @cached_property
     def separable(self) -> bool:
-        """Whether each request can be stepped by itself: none takes room from another."""
-        return not (self.bounded or self.whole or self.config.profile.fails_requests)
+        """Whether each request can be stepped by itself: none takes room from another, or leaves blocks to it."""
+        profile = self.config.profile
+        return not (self.bounded or self.whole or profile.fails_requests or profile.reads_kv_cache)
 
 
 class Left(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..calls import Exchange, TakeOutput
@@ -11,7 +13,7 @@ from ..engine.options import num_known_blocks
 from ..engine.rows import text_at
 from ..engine.state import longest_hit, view
 from ..scheduler import is_replaced
-from ..values import Rows
+from ..values import BlockHash, Rows
 
 
 class Broken(NamedTuple):
@@ -28,7 +30,7 @@ def broken_property(config: EngineConfig, engine: EngineState) -> Broken | None:
     if config.limits is None:
         return None
     found = _keys(config, engine) or _references(engine) or _capacity(config, engine) or _idle(engine)
-    return found or _objects(config, engine)
+    return found or _objects(config, engine) or _resident(config, engine)
 
 
 def broken_cover(config: EngineConfig, before: EngineState, exchanges: tuple[Exchange, ...]) -> Broken | None:
@@ -96,19 +98,52 @@ def _keys(config: EngineConfig, engine: EngineState) -> Broken | None:
 
 
 def _references(engine: EngineState) -> Broken | None:
-    """The store's references are those of the worker's live requests (STORE-REF-1)."""
-    generation = engine.worker.generation
-    owed = sorted((generation, key) for _, kept in engine.worker.requests for key in kept.keys)
-    if owed != [key for key, count in engine.worker.store.references for _ in range(count)]:
+    """The store's references are those of the worker's live requests, and of retained blocks (STORE-REF-1).
+
+    The worker was not told yet of what is queued: its retained hashes are not held, and its released ones still are.
+    """
+    generation, kept = engine.worker.generation, engine.connector.kept
+    owed = Counter(key for _, request in engine.worker.requests for key in request.keys)
+    owed.update(block_hash for block in kept.blocks for block_hash in block)
+    owed.update(kept.released)
+    owed.subtract(kept.retained)
+    held = {key: count for key, count in owed.items() if count}
+    if {(generation, key): count for key, count in held.items()} != dict(engine.worker.store.references):
         return Broken("STORE-REF-1", "the store's references are not those of the worker's requests")
     return None
 
 
 def _capacity(config: EngineConfig, engine: EngineState) -> Broken | None:
-    """The store holds no more than it may (STORE-PUT-2)."""
+    """The store holds no more than it may, or than it has grown to (STORE-PUT-2)."""
     limit = config.limits.capacity if config.limits is not None else 0
+    limit = max(limit, engine.worker.store.grown)
     held = len(engine.worker.store.objects)
     return Broken("STORE-PUT-2", f"the store holds {held} objects of {limit}") if held > limit else None
+
+
+def _resident(config: EngineConfig, engine: EngineState) -> Broken | None:
+    """The rows of every block that a prefix hit can take up are stored, or will be (ROW-RESIDENT-1).
+
+    While steps are in flight the rows of what they compute are on their way.
+    """
+    moves_on = engine.worker.generation != engine.connector.generation
+    if config.cache is None or engine.in_flight or moves_on:
+        return None
+    stored = {block_hash for (_, block_hash), _ in engine.worker.store.objects}
+    lost = engine.resident_hashes - stored - set(_soon_stored(engine))
+    names = sorted(block.name for block in engine.resident if block.block_hash in lost)
+    return Broken("ROW-RESIDENT-1", f"KV of {', '.join(names)} is cached without its rows") if lost else None
+
+
+def _soon_stored(engine: EngineState) -> Iterator[BlockHash]:
+    """Hashes that the next message brings to full blocks that wait for them."""
+    final = dict(engine.connector.ended)
+    for name, kept in engine.worker.requests:
+        request = engine.request(name)
+        hashes = (*kept.keys, *final.get(name, ()))
+        if name not in final and request is not None:
+            hashes = request.block_hashes
+        yield from (hashes[block] for block, _ in kept.pending if block < len(hashes))
 
 
 def _objects(config: EngineConfig, engine: EngineState) -> Broken | None:

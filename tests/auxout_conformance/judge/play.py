@@ -30,6 +30,7 @@ from auxout_spec.engine import (
 from auxout_spec.engine.tampering import HASH_KINDS
 from auxout_spec.profiles import Profile
 from auxout_spec.representation import PLAIN, Representation
+from auxout_spec.retention import KvCache
 from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.values import Metadata, Refusal, Result, StepOutput
 
@@ -64,7 +65,13 @@ class Player(Protocol):
     offer: Offer
     """Which halves the target has; the spec answers for the other."""
 
-    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
+    def new(
+        self,
+        profile: str,
+        sizes: Sizes | None = None,
+        representation: Representation = PLAIN,
+        cache: KvCache | None = None,
+    ) -> None:
         """Start fresh connectors."""
         ...
 
@@ -127,7 +134,7 @@ class Play:
     def _start_over(self) -> None:
         config, limits = self.config, self.config.limits
         sizes = limits and Sizes(limits.block_size, limits.capacity, config.depth, *config.largest_step)
-        self.host.new(config.profile.name, sizes, config.representation)
+        self.host.new(config.profile.name, sizes, config.representation, config.cache)
 
     @property
     def over(self) -> bool:
@@ -146,7 +153,8 @@ class Play:
         self.num_events += 1
         self.covered.add(self.config, self.state, exchanges)
         for exchange in exchanges:
-            after, _ = calls.apply(self.config.profile, self.config.limits, before, exchange.call)
+            config = self.config
+            after, _ = calls.apply(config.profile, config.limits, before, exchange.call, config.cache)
             failure = self._exchange(before, exchange, after)
             if failure is not None:
                 return failure

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from auxout_spec.clauses import EITHER, SCHEDULER, WORKER
 from auxout_spec.profiles import LATEST, PER_REQUEST
+from auxout_spec.retention import KvCache
 
+from ..kv_cache import KvCacheManager
 from .drivers import MakeDriver, connector_maker, core_maker, errors_of
 from .drivers import signature as _signature
 
@@ -49,8 +51,8 @@ class Offer(NamedTuple):
 class Adapter(NamedTuple):
     """What the suite needs of an implementation: a scheduler connector, a worker, or both."""
 
-    scheduler: Callable[[str], Any] | None = None
-    """Profile name -> a fresh scheduler connector."""
+    scheduler: Callable[..., Any] | None = None
+    """Profile name -> a fresh scheduler connector; from profile 0.33 on KV cache manager and KV connector as well."""
     packed_block_hashes: Callable[[bytes, int], Any] | None = None
     """``PackedBlockHashes(data, item_size)``; comes with the scheduler connector."""
     worker: MakeDriver | None = None
@@ -116,23 +118,27 @@ def _worker_of(namespace: Any) -> MakeDriver | None:
 
 
 def _with_profile(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Pass ``profile=`` and the KV cache manager to a factory that takes them.
+    """Pass ``profile=``, the KV cache manager and the KV connector to a factory that takes them.
 
     The empty profile asks for the factory's default, if it has one. A variant in which requests fail asks for
-    ``errors="request"``.
+    ``errors="request"``. One that needs a manager gets one of a cache that holds nothing where no profile has one.
     """
     parameters = _signature(factory)
     parameter = parameters.get("profile")
     usual = LATEST if parameter is not None and parameter.default is parameter.empty else ""
+    manager = parameters.get("kv_cache_manager")
+    needs_manager = manager is not None and manager.default is manager.empty
 
-    takes_manager = "kv_cache_manager" in parameters
-
-    def build(profile: str, manager: Any = None) -> Any:
+    def build(profile: str, manager: Any = None, kv_connector: Any = None) -> Any:
         chosen = profile.removesuffix(PER_REQUEST) or usual
         more = errors_of(profile, factory, name)
         if parameter is not None and chosen:
             more = {**more, "profile": chosen}
-        return factory(manager, **more) if takes_manager and manager is not None else factory(**more)
+        if manager is None and needs_manager:
+            manager = KvCacheManager(KvCache(1, 1, 1))
+        of_engine = {"kv_cache_manager": manager, "kv_connector": kv_connector}
+        given = {} if manager is None else {key: of_engine[key] for key in of_engine if key in parameters}
+        return factory(**given, **more)
 
     return build
 

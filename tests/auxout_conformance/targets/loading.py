@@ -88,7 +88,7 @@ def _merged(*modules: ModuleType) -> SimpleNamespace:
 
 
 def load_connector_module(folder: Path) -> ModuleType:
-    """Import ``connector.py`` of a folder under its vLLM name, with empty parents and nothing else of vLLM."""
+    """Import ``connector.py`` of a folder under its vLLM name, with stand-ins for the rest of vLLM."""
     if not (folder / "connector.py").is_file():
         raise TargetError(
             f"{folder} has no connector.py; name the aux_output_connector folder or a tree that holds it"
@@ -104,6 +104,7 @@ def load_connector_module(folder: Path) -> ModuleType:
         parent = ModuleType(name)
         parent.__path__ = [str(folder)] if end == len(parts) else []
         sys.modules[name] = parent
+    stubs.install()
     return importlib.import_module(f"{PACKAGE}.connector")
 
 

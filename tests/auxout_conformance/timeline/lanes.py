@@ -6,18 +6,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.calls import BuildConnectorMeta, Call, Exchange, RequestFinished, Reset, TakeOutput, Unpack
+from auxout_spec.calls import (
+    WORKER_CALLS,
+    BuildConnectorMeta,
+    Call,
+    Exchange,
+    RequestFinished,
+    TakeOutput,
+    Unpack,
+)
 from auxout_spec.engine import EngineState, Event
 from auxout_spec.engine.state import EngineRequest
-from auxout_spec.values import BlockHash, Metadata, Refusal, Row, Rows
+from auxout_spec.values import BlockHash, Metadata, Refusal, Row, Rows, Tokens
 from auxout_spec.worker import WorkerRequest, WorkerState
 
 from ..judge import describe_call
 from ..judge.render import RowRange, row_ranges
 from .model import Line
-
-SCHEDULER_CALLS = (BuildConnectorMeta, TakeOutput, RequestFinished, Reset, Unpack)
-"""Every other call is the worker's."""
 
 
 class Change(NamedTuple):
@@ -85,6 +90,8 @@ def scheduler(change: Change) -> Iterator[Line]:
             yield Line(f"refused, {result.clause}", request, "refused")
         elif isinstance(result, Rows):
             yield from _rows("", result.rows) or [Line("0 rows", request)]
+        elif isinstance(result, Tokens):
+            yield Line(f"{result.num_tokens} tokens", request)
         elif isinstance(call, TakeOutput):
             yield Line("None", request)
         elif isinstance(call, RequestFinished):
@@ -97,7 +104,7 @@ def scheduler(change: Change) -> Iterator[Line]:
 
 def calls_of(lane: str, exchanges: Iterable[Exchange]) -> list[Exchange]:
     """The calls that belong into the lane of the scheduler or of the worker."""
-    return [each for each in exchanges if isinstance(each.call, SCHEDULER_CALLS) is (lane == "scheduler")]
+    return [each for each in exchanges if isinstance(each.call, WORKER_CALLS) is (lane != "scheduler")]
 
 
 def call_name(call: Call) -> str:
@@ -206,6 +213,12 @@ def _metadata(metadata: Metadata, places: Mapping[BlockHash, int]) -> Iterator[L
         yield Line(f"↓ {request_id} ended with {_hashes(hashes, places)}", request_id)
     for request_id, hashes in metadata.replaced_block_hashes:
         yield Line(f"↓ {request_id} now has {_hashes(hashes, places)}", request_id)
+    for what, held in (
+        ("retain", metadata.retained_block_hashes),
+        ("release", metadata.released_block_hashes),
+    ):
+        if held:
+            yield Line(f"↓ {what} {_hashes(held, places)}")
 
 
 def _hashes(hashes: Iterable[BlockHash], places: Mapping[BlockHash, int]) -> str:

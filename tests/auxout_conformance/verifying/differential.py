@@ -15,6 +15,7 @@ from auxout_spec.calls import BuildConnectorMeta, Call, Exchange, Halves
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.profiles import Profile, named
 from auxout_spec.representation import PLAIN, Representation
+from auxout_spec.retention import KvCache
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Metadata, RequestView
 
@@ -57,9 +58,15 @@ class Pair:
         self.base_seen: Observation | None = None
         """The base's answer to the last call."""
 
-    def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
-        self._base.new(profile, sizes, representation)
-        self._patched.new(profile, sizes, representation)
+    def new(
+        self,
+        profile: str,
+        sizes: Sizes | None = None,
+        representation: Representation = PLAIN,
+        cache: KvCache | None = None,
+    ) -> None:
+        for host in (self._base, self._patched):
+            host.new(profile, sizes, representation, cache)
 
     def call(self, call: Call) -> Observation:
         try:
