@@ -320,7 +320,7 @@ class AuxOutputSchedulerConnector:
         return self._kept().max_cache_hit(request)
 
     def cap_external_hit(self, request: Request, num_local: int, num_external: int) -> int:
-        """How many of the tokens found elsewhere, behind a local hit, are loaded: all or none (HIT-CAP-3)."""
+        """How many of the tokens found elsewhere, behind a local hit, are loaded: all or none (SCHED-HIT-3)."""
         return self._kept().cap_external_hit(request, num_local, num_external)
 
     def request_loading(self, request: Request, num_tokens: int) -> None:

@@ -81,7 +81,7 @@ class Retention:
         self._loading[request.request_id] = {block[-1] for block in blocks}
 
     def max_cache_hit(self, request: Request) -> int:
-        """Tokens of the longest prefix whose rows are known, and at most all but the last (HIT-CAP-1, -2).
+        """Tokens of the longest prefix whose rows are known, and at most all but the last (SCHED-HIT-1, -2).
 
         A retained block that is looked up becomes the youngest (SCHED-RELEASE-4).
         """
@@ -95,7 +95,7 @@ class Retention:
         return min(known * self._block_size, request.num_tokens - 1)
 
     def cap_external_hit(self, request: Request, num_local: int, num_external: int) -> int:
-        """All of the tokens found elsewhere or none (HIT-CAP-3, -4)."""
+        """All of the tokens found elsewhere or none (SCHED-HIT-3, -4)."""
         end = num_local + num_external
         if end % self._block_size == 0 and end <= self.max_cache_hit(request):
             return num_external

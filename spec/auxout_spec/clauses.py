@@ -103,6 +103,10 @@ _CLAUSES = (
     Clause("SCHED-RELEASE-4", "MUST", "The oldest are released first; being looked up for a hit makes a block the youngest.", f"{_NEXT}.max_cache_hit", since("0.33")),
     Clause("SCHED-RELEASE-5", "MUST", "A reset releases all retained blocks.", f"{_NEXT}.reset", since("0.33")),
     Clause("SCHED-LOAD-1", "MUST", "A request's blocks count as being loaded from request_loading until it is scheduled, ends, or is marked anew.", f"{_NEXT}.request_loading", since("0.33")),
+    Clause("SCHED-HIT-1", "MUST", "max_cache_hit is the length of the longest prefix of whole blocks whose rows are known, and at most the tokens less one.", f"{_NEXT}.max_cache_hit", since("0.33")),
+    Clause("SCHED-HIT-2", "MUST", "A block's rows are known exactly when it is retained or its KV is cached.", f"{_NEXT}.max_cache_hit", since("0.33")),
+    Clause("SCHED-HIT-3", "MUST", "What cap_external_hit lets through ends on a block and within max_cache_hit.", f"{_NEXT}.cap_external_hit", since("0.33")),
+    Clause("SCHED-HIT-4", "MUST", "An external hit of 0 stays 0, and the result is never more than what was offered.", f"{_NEXT}.cap_external_hit", since("0.33")),
     # What the engine gets back.
     Clause("SCHED-TAKE-1", "MUST", "Taking the output of a step that returned none is refused.", f"{_PAGE}.take_output"),
     Clause("SCHED-TAKE-2", "MUST", "Taking the output of a request that the worker's output lacks is refused.", f"{_PAGE}.take_output"),
@@ -195,10 +199,6 @@ _CLAUSES = (
     Clause("ROW-RESIDENT-1", "MUST", "The rows of every block that a prefix hit can take up are readable.", "what the scheduler keeps rows for", since("0.33")),
     # How a hit on KV becomes one on rows; only the explorer asks.
     Clause("HIT-CUT-1", "SHOULD", "Of KV that is found elsewhere, the whole blocks whose rows are known are loaded; one whose rows are not known does not forfeit them.", "vLLM 0.33.0 connector, cap_external_hit"),
-    Clause("HIT-CAP-1", "MUST", "max_cache_hit is the length of the longest prefix of whole blocks whose rows are known, and at most the tokens less one.", f"{_NEXT}.max_cache_hit", since("0.33")),
-    Clause("HIT-CAP-2", "MUST", "A block's rows are known exactly when it is retained or its KV is cached.", f"{_NEXT}.max_cache_hit", since("0.33")),
-    Clause("HIT-CAP-3", "MUST", "What cap_external_hit lets through ends on a block and within max_cache_hit.", f"{_NEXT}.cap_external_hit", since("0.33")),
-    Clause("HIT-CAP-4", "MUST", "An external hit of 0 stays 0, and the result is never more than what was offered.", f"{_NEXT}.cap_external_hit", since("0.33")),
     # What a trace of both halves shows of the way between them.
     Clause("CHAN-META-1", "MUST", "The worker begins its steps with the metadata that the scheduler connector built, each once and in order.", f"{_ENGINE} schedule, executor message queue"),
     Clause("CHAN-OUT-1", "MUST", "The output taken for a request is what the worker returned for it in the step processed last.", f"{_ENGINE} update_from_output"),

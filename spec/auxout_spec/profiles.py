@@ -27,7 +27,7 @@ class Profile(NamedTuple):
     """Engine: a reset of running requests needs a paused engine with nothing in flight (ENV-RESET-1)."""
     reads_kv_cache: bool = False
     """The scheduler connector is built with the KV cache: it sends hashes of computed blocks only, keeps the rows of
-    resident KV, and bounds hits by the rows that are known (SCHED-RETAIN, SCHED-RELEASE, HIT-CAP)."""
+    resident KV, and bounds hits by the rows that are known (SCHED-RETAIN, SCHED-RELEASE, SCHED-HIT)."""
     store_grows: bool = False
     """A store full of what may not go grows; new rows replace unreferenced ones (STORE-GROW-1, STORE-REPLACE-1)."""
     reads_unkeyed: bool = False

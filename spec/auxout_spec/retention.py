@@ -105,7 +105,7 @@ def reset(kept: Retention) -> Retention:
 def max_cache_hit(
     cache: KvCache, kept: Retention, view: RequestView, resident: Set[BlockHash]
 ) -> tuple[Retention, int]:
-    """Up to how many tokens, from the first, a request may start from KV: those whose rows are known (HIT-CAP-1, -2).
+    """Up to how many tokens, from the first, a request may start from KV: those whose rows are known (SCHED-HIT-1, -2).
 
     Being looked up makes a retained block the youngest (SCHED-RELEASE-4), so it is no question without effect.
     """
@@ -130,7 +130,7 @@ def cap_external_hit(
     num_external: int,
     resident: Set[BlockHash],
 ) -> tuple[Retention, int]:
-    """How many of the tokens found elsewhere behind a local hit are loaded: all or none (HIT-CAP-3, -4)."""
+    """How many of the tokens found elsewhere behind a local hit are loaded: all or none (SCHED-HIT-3, -4)."""
     end = num_local + num_external
     if end % cache.block_size:
         return kept, 0

@@ -38,6 +38,8 @@ from .verdicts import Interrupted, Report, Suite, Verdict, Violation
 
 _WORST_FIRST = (Verdict.VIOLATION, Verdict.BROKEN, Verdict.INCOMPLETE, Verdict.CONFORM)
 """Whose exit code wins: a violation is an answer, and a target that broke must not hide it."""
+_UNFINISHED = ("smoke", "conform", "replay")
+"""Commands that can be tried with a profile that is still being written."""
 _REPORT = "report"
 _EXPECT = "expectation file"
 _PICTURE = "picture"
@@ -50,7 +52,7 @@ def run(args: argparse.Namespace, words: Sequence[str]) -> int:
         UserMistake: it cannot be run as given.
     """
     if getattr(args, "profile", None) is not None:
-        check_profile(args.profile)
+        check_profile(args.profile, whole=args.command not in _UNFINISHED)
     return _COMMANDS[args.command](args, words)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from auxout_spec import reading
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.reading import Malformed
 
 from . import files

@@ -11,7 +11,7 @@ from multiprocessing import connection
 from typing import Any, NamedTuple
 
 from auxout_spec import scenario
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.explorer import manifest
 from auxout_spec.explorer.manifest import Expected
 from auxout_spec.explorer.model import Model

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.engine.guards import GUARDS
-from auxout_spec.profiles import PROFILES, is_judged
+from auxout_spec.profiles import PROFILES, is_judged, is_specified
 from auxout_spec.reading import shown
 
 
@@ -52,12 +52,15 @@ def check_rule(name: str) -> str:
     return name.upper() if name.upper() in GUARDS else check_clause(name)
 
 
-def check_profile(name: str) -> str:
+def check_profile(name: str, *, whole: bool = True) -> str:
     """The name of a profile.
+
+    Args:
+        whole: it has to be one by which implementations are judged, and not one that is still being written.
 
     Raises:
         UserMistake: there is no such profile.
     """
-    if not is_judged(name):
+    if not (is_judged(name) if whole else is_specified(name)):
         raise UserMistake(f"there is no profile {shown(name)}; the profiles are {', '.join(PROFILES)}")
     return name

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from rich.text import Text
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.representation import in_words
 
 from . import covered

@@ -22,8 +22,8 @@ from jsonschema.exceptions import best_match
 
 from auxout_spec import reading
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import CLAUSES
-from auxout_spec.profiles import is_judged
+from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.profiles import is_specified
 from auxout_spec.reading import Malformed
 
 from .verdicts import ClauseResult, Report, Verdict, Violation
@@ -209,7 +209,7 @@ def _line(number: int, raw: str) -> dict[str, Any]:
     except Malformed as error:
         raise MalformedReport(f"line {number}: a scenario: {error}") from None
     profile = line.get("profile")
-    if profile is not None and not is_judged(profile):
+    if profile is not None and not is_specified(profile):
         raise MalformedReport(
             f"line {number}: there is no profile {reading.shown(profile)} here; is auxout too old?"
         )

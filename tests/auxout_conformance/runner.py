@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import CLAUSES, in_profile
+from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import in_profile
 from auxout_spec.deviations import Deviation
 from auxout_spec.engine import Impossible
 from auxout_spec.profiles import Profile, named
@@ -29,7 +30,7 @@ from .showing import judged_profile, occurs, remaining, visible
 from .shrinking import Shrinker
 from .targets import Target, patched, resolve
 from .targets.adapter import Offer
-from .verdicts import ClauseResult, Interrupted, Progress, Report, Suite, Verdict, Violation
+from .verdicts import ClauseResult, Interrupted, Progress, Report, Suite, Verdict, Violation, unfinished
 from .violations import replay_command, violation_of
 
 EXAMPLES: dict[Suite, int] = {"smoke": 60, "default": 300, "deep": 5000}
@@ -255,7 +256,7 @@ class Judgement:
 
     def _selfcheck(self) -> None:
         counted = self._counter("checking the judge", len(all_cases()))
-        faults = selfcheck.check_all(counted)
+        faults = selfcheck.check_all(counted, self.target.profile)
         if faults:
             raise RuntimeError(f"the suite itself is broken: {faults[0]}")
 
@@ -440,12 +441,12 @@ class Judgement:
 
     def _report(self, verdict: Verdict) -> Report:
         """The report; a violation found shows whatever else happened."""
-        stale = verdict is Verdict.CONFORM and self.reason
-        if self.violations or stale:
+        if self.violations or (verdict is Verdict.CONFORM and self.reason):
             verdict = Verdict.VIOLATION
         self.covered.merge(self.tally.covered.bounds)
-        if verdict is Verdict.CONFORM and self.offer.missing:
-            verdict, self.reason = Verdict.INCOMPLETE, self._missing()[0]
+        unjudged = (*self._missing(), *unfinished(self.target.profile))
+        if verdict is Verdict.CONFORM and unjudged:
+            verdict, self.reason = Verdict.INCOMPLETE, unjudged[0]
         return Report(
             target=self.target.title,
             version=self.target.version,

@@ -2,9 +2,11 @@
 
 A wrong answer changes the spec's answer to the first call of one event: ``{"event": 4, "finished_requests": []}``.
 Fields of metadata replace those fields; in ``block_hashes`` and its two companions a list of numbers
-stands for hashes of the request's list and null for no entry. ``rows`` numbers the rows of the worker's output
-(null: None, ``"unknown"``: rows of no forward pass), ``rows_of`` hands out another request's rows, ``hashes`` is what a
-packed value iterates to, ``raised`` names an exception, ``refused`` refuses a legal call and ``answered``
+stands for hashes of the request's list and null for no entry, in ``retained_block_hashes`` and its companion
+``["A", 0]`` for a hash of a request that had it. ``tokens`` answers a call about a hit; no other wrong answer does.
+``rows`` numbers the rows of the worker's output (null: None, ``"unknown"``: rows of no forward pass), ``rows_of``
+hands out another request's rows, ``hashes`` is what a packed value iterates to, ``raised`` names an exception,
+``refused`` refuses a legal call and ``answered``
 accepts a forbidden one. ``call`` is the number of a later call of the event.
 
 Of a worker's output, ``outputs`` changes that of a request: null takes it away; ``token_start`` and ``rows`` as
@@ -24,11 +26,12 @@ from auxout_spec.calls import (
     BuildConnectorMeta,
     Call,
     Halves,
+    HitCall,
     ProcessOutput,
     RequestFinished,
     TakeOutput,
 )
-from auxout_spec.profiles import named
+from auxout_spec.profiles import is_judged, named
 from auxout_spec.representation import PLAIN, Representation
 from auxout_spec.retention import KvCache
 from auxout_spec.scenario import config_of
@@ -42,6 +45,7 @@ from auxout_spec.values import (
     Row,
     Rows,
     StepOutput,
+    Tokens,
 )
 from auxout_spec.worker import Limits
 
@@ -50,6 +54,7 @@ from .judge import Play
 from .judge.worker_diagnosis import right_usage
 from .objects import LATER_ROW, UNKNOWN_ROW
 from .observation import Observation, Odd, Raised, Usage
+from .reading import HELD
 from .targets.adapter import Offer
 from .targets.drivers import Sizes
 
@@ -82,7 +87,7 @@ class SpecHost:
         self._state, right = calls.apply(self._profile, self._limits, self._state, call, self._cache)
         outcome = Raised("AssertionError", right.message, True) if isinstance(right, Refusal) else right
         usage = right_usage(self._state.worker) if isinstance(call, WORKER_CALLS) else None
-        wrong = self._due()
+        wrong = self._due(isinstance(call, HitCall))
         if wrong is None:
             return Observation(outcome, usage=usage)
         if "usage" in wrong:
@@ -91,10 +96,10 @@ class SpecHost:
             )
         return Observation(_falsified(call, right, wrong, self._views), usage=usage)
 
-    def _due(self) -> dict[str, Any] | None:
+    def _due(self, about_hit: bool) -> dict[str, Any] | None:
         """The wrong answer, if this is the call that it is for."""
         wrong = self.wrong
-        if wrong is None:
+        if wrong is None or about_hit is not ("tokens" in wrong):
             return None
         if wrong.get("call", 1) > 1:
             self.wrong = {**wrong, "call": wrong["call"] - 1}
@@ -121,11 +126,16 @@ def check(case: Case, profile: str) -> str:
     return ""
 
 
-def check_all(on_case: Callable[[], None] = lambda: None) -> list[str]:
-    """Every fault of the judge that the cases show."""
+def check_all(on_case: Callable[[], None] = lambda: None, more: str = "") -> list[str]:
+    """Every fault of the judge that the cases show.
+
+    Args:
+        more: a profile that is still being written, but judged by now.
+    """
     faults: list[str] = []
     for case in all_cases():
-        faults += [fault for profile in case.profiles if (fault := check(case, profile))]
+        checked = (profile for profile in case.profiles if is_judged(profile) or profile == more)
+        faults += [fault for profile in checked if (fault := check(case, profile))]
         on_case()
     return faults
 
@@ -139,6 +149,8 @@ def _falsified(
         return Raised("AssertionError", "falsified", True)
     if "answered" in wrong:
         return None
+    if "tokens" in wrong:
+        return Tokens(wrong["tokens"])
     if "hashes" in wrong:
         return Hashes(tuple(bytes.fromhex(text) for text in wrong["hashes"]))
     if isinstance(right, Metadata):
@@ -199,6 +211,10 @@ def _falsified_metadata(right: Metadata, wrong: dict[str, Any], views: dict[str,
                 known = views[request_id].block_hashes
                 entries[request_id] = tuple(known[number] for number in numbers)
         right = right._replace(**{field: tuple(entries.items())})
+    for field in HELD:
+        if field in wrong:
+            held = tuple(views[name].block_hashes[number] for name, number in wrong[field])
+            right = right._replace(**{field: held})
     return right
 
 

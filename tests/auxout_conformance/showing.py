@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from auxout_spec.calls import BeginStep
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.deviations import OPTIMIZED
 from auxout_spec.profiles import Profile, named
 from auxout_spec.values import Metadata

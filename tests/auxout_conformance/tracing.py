@@ -24,7 +24,7 @@ from auxout_spec.calls import (
     ProcessOutput,
     TakeOutput,
 )
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.duties import CacheReset, Note
 from auxout_spec.profiles import Profile
 from auxout_spec.reading import Malformed

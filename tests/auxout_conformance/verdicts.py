@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
+from auxout_spec.profiles import is_judged
 from auxout_spec.scenario import Scenario
 
 Suite = Literal["smoke", "default", "deep"]
@@ -24,6 +25,11 @@ class Verdict(str, Enum):
     @property
     def exit_code(self) -> int:
         return {"conform": 0, "violation": 1, "target broken": 3, "incomplete": 4}[self.value]
+
+
+def unfinished(profile: str) -> tuple[str, ...]:
+    """Why nothing conforms to a profile that is still being written; empty for one that is not."""
+    return () if is_judged(profile) else (f"profile {profile} is still being written",)
 
 
 EXIT_USAGE = 2

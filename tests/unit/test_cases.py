@@ -14,7 +14,7 @@ from auxout_conformance.hosts import InProcess
 from auxout_conformance.judge import play
 from auxout_conformance.targets import resolve
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import CLAUSES, SCHEDULER, WORKER, Clause, in_profile
+from auxout_spec.clauses import CLAUSES, SCHEDULER, SPECIFIED, WORKER, Clause, in_profile
 from auxout_spec.profiles import PROFILES, named
 from auxout_spec.values import Refusal
 
@@ -80,13 +80,13 @@ def test_names_and_stories() -> None:
         assert case.name.startswith(f"{case.clause.lower()}-")
         assert case.story.endswith(".")
         assert case.profiles
-        assert set(case.profiles) <= set(CLAUSES[case.clause].profiles)
+        assert set(case.profiles) <= set(SPECIFIED[case.clause].profiles)
     scenarios_seen = [(case.clause, case.scenario._replace(name="", clause="")) for case in cases]
     assert len(set(scenarios_seen)) == len(cases)
 
 
 def test_cases_are_ordered_like_the_clauses() -> None:
-    order = list(CLAUSES)
+    order = list(SPECIFIED)
     places = [order.index(case.clause) for case in all_cases()]
     assert places == sorted(places)
 
@@ -140,11 +140,12 @@ def test_every_fault_of_the_judge_is_reported(monkeypatch: pytest.MonkeyPatch) -
     good, bad = case_named("sched-emit-2-1"), replace(case_named("sched-emit-1-1"), clause="SCHED-EMIT-2")
     monkeypatch.setattr(selfcheck, "all_cases", lambda: (good, bad))
     faults = selfcheck.check_all()
-    assert len(faults) == len(bad.profiles) == 2
+    assert len(faults) == len(PROFILES) == 2
+    assert len(selfcheck.check_all(more="0.33")) == len(bad.profiles) == 3
 
 
 def test_a_broken_judge_judges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selfcheck, "check_all", lambda on_case: ["it accepted 5"])
+    monkeypatch.setattr(selfcheck, "check_all", lambda *_: ["it accepted 5"])
     with pytest.raises(RuntimeError, match="the suite itself is broken: it accepted 5"):
         runner.judge("reference", suite="smoke")
 

@@ -1,6 +1,7 @@
 """Curated cases: for every clause scenarios with the right answer, and wrong answers that must be rejected.
 
-The cases are the JSON files of this folder. A case is a scenario with a clause and a story. Played on a target,
+The cases are the JSON files of this folder. A case is a scenario with a clause and a story; it is played in the
+profiles of its clause, or in its own, or in those ``until`` one. Played on a target,
 the target must answer as the spec does: the positive side. The negative side is either in the scenario (the spec
 refuses a call in it with the case's clause, and so must the target) or in ``wrong``: answers that the judge must
 reject with the case's clause, which proves that the clause can fail at all (``auxout_conformance.selfcheck``).
@@ -15,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.engine import Impossible
 from auxout_spec.profiles import PER_REQUEST, named
 from auxout_spec.scenario import Scenario
@@ -81,9 +82,10 @@ def _without_refusals(case: Case, plain: str, variant: str) -> Case | None:
 
 def _case(data: dict[str, Any]) -> Case:
     fields = dict(data)
-    story, wrong = fields.pop("story"), fields.pop("wrong", [])
+    story, wrong, until = fields.pop("story"), fields.pop("wrong", []), fields.pop("until", "")
     scenario = scenarios.load(json.dumps({"auxout": scenarios.FORMAT, **fields}))
     clause = CLAUSES[scenario.clause]
     wanted = (scenario.profile,) if scenario.profile else clause.profiles
+    wanted = wanted[: wanted.index(until) + 1] if until else wanted
     profiles = tuple(profile for profile in wanted if profile in clause.profiles)
     return Case(scenario.name, clause.id, story, scenario, profiles, tuple(wrong))

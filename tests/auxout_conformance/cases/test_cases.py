@@ -23,7 +23,8 @@ from auxout_conformance.targets import Target, resolve
 from auxout_conformance.targets.adapter import Offer
 from auxout_conformance.verdicts import Violation
 from auxout_conformance.violations import replay_command
-from auxout_spec.clauses import CLAUSES, WORKER
+from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import WORKER
 
 OPTION = "--auxout-target"
 

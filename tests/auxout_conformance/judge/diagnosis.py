@@ -192,14 +192,16 @@ def _kept(ledger: Ledger, before: SchedulerState, right: Metadata, actual: Metad
     """What is wrong with the rows that the scheduler keeps; something is."""
     still = {block_hash for block in before.kept.blocks for block_hash in block}
     due, found = Counter(right.retained_block_hashes), Counter(actual.retained_block_hashes)
-    if due - found:
-        return "SCHED-RETAIN-1"
+    if lacks := due - found:
+        return "SCHED-RETAIN-3" if ledger.unscheduled & lacks.keys() else "SCHED-RETAIN-1"
     if more := found - due:
         return "SCHED-RETAIN-2" if still & more.keys() else "SCHED-RETAIN-4"
     due, found = Counter(right.released_block_hashes), Counter(actual.released_block_hashes)
     lacks, more = due - found, found - due
     if lacks and ledger.resets_since_metadata:
         return "SCHED-RELEASE-5"
+    if lacks and not more and ledger.unmarked & lacks.keys():
+        return "SCHED-LOAD-1"
     if lacks:
         return "SCHED-RELEASE-4" if more else "SCHED-RELEASE-3"
     if more:
@@ -210,11 +212,12 @@ def _kept(ledger: Ledger, before: SchedulerState, right: Metadata, actual: Metad
 def _hit(call: HitCall, right: Result, actual: Result | Raised | Odd) -> str:
     if isinstance(call, RequestLoading):
         return "SCHED-LOAD-1"
-    more = isinstance(right, Tokens) and isinstance(actual, Tokens) and actual.num_tokens > right.num_tokens
+    found = actual.num_tokens if isinstance(actual, Tokens) else 0
     if isinstance(call, MaxCacheHit):
-        return "HIT-CAP-2" if more else "HIT-CAP-1"
+        more = isinstance(right, Tokens) and right.num_tokens < found < call.request.num_tokens
+        return "SCHED-HIT-2" if more else "SCHED-HIT-1"
     beyond = isinstance(actual, Tokens) and not 0 <= actual.num_tokens <= call.num_external
-    return "HIT-CAP-4" if beyond else "HIT-CAP-3"
+    return "SCHED-HIT-4" if beyond else "SCHED-HIT-3"
 
 
 def _entry(
@@ -236,7 +239,7 @@ def _entry(
         return _inactive(ledger, request_id, bool(got))
     sent = active[request_id].num_hashes if request_id in active else 0
     if request_id in ended:
-        known = ledger.views[request_id].block_hashes
+        known = ledger.known_hashes(request_id)
         sent = len(known) - len(expected)
     else:
         known = {view.request_id: view for view in call.requests}[request_id].block_hashes

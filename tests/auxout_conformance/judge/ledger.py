@@ -18,8 +18,10 @@ from auxout_spec.calls import (
     Reset,
     TakeOutput,
 )
+from auxout_spec.retention import KvCache
 from auxout_spec.scheduler import SchedulerState
-from auxout_spec.values import Metadata, Refusal, RequestView, Result, Row, StepOutput
+from auxout_spec.store import Block, Key
+from auxout_spec.values import BlockHash, Metadata, Refusal, RequestView, Result, Row, StepOutput
 
 
 def failed_in(state: Halves) -> set[str]:
@@ -71,10 +73,25 @@ class Ledger:
     replaced: bool = False
     """Whether a request's hashes were replaced after they were sent."""
     resets_since_metadata: int = 0
+    cache: KvCache | None = None
+    """What the scheduler connector was built with; the fields below are kept only with one."""
+    capacity: int = 0
+    """Objects that the worker's store was built for; 0: there is none."""
+    worker_generation: int = 0
+    """The worker's before the call that is looked at."""
+    unscheduled: set[BlockHash] = field(default_factory=set)
+    """Hashes of requests that ended since the last metadata and were not active."""
+    unmarked: set[BlockHash] = field(default_factory=set)
+    """Names of blocks whose load a request no longer waits for."""
+    stored: dict[Key, Block] = field(default_factory=dict)
+    overwritten: set[Row] = field(default_factory=set)
+    """Rows that were stored and replaced."""
 
     def record(self, call: Call, before: Halves, right: Result) -> None:
         """Add one exchange."""
         self.failed |= failed_in(before)
+        if self.cache is not None:
+            self._record_kept(call, before)
         if isinstance(right, StepOutput):
             self.failed |= {name for name, output in right.outputs if output.failed}
         if isinstance(right, Refusal):
@@ -88,6 +105,37 @@ class Ledger:
             (self.preempted.add if call.preempted else self.preempted.discard)(call.request.request_id)
         elif isinstance(call, Reset):
             self._record_reset(before.scheduler)
+
+    def _record_kept(self, call: Call, before: Halves) -> None:
+        """Remember what explains wrong answers about rows for resident KV."""
+        scheduled: set[str] = set()
+        if isinstance(call, BuildConnectorMeta):
+            scheduled = {name for name, _ in call.scheduled}
+            self.unscheduled = set()
+        elif isinstance(call, RequestFinished):
+            scheduled = {call.request.request_id}
+            if call.request.request_id not in dict(before.scheduler.active):
+                self.unscheduled.update(call.request.block_hashes)
+        elif isinstance(call, BeginStep):
+            self.worker_generation = max(call.metadata.generation, before.worker.generation)
+        for name, blocks in before.scheduler.kept.loading:
+            if name in scheduled:
+                self.unmarked.update(blocks)
+        for key, rows in before.worker.store.objects:
+            if self.stored.get(key, rows) != rows:
+                self.overwritten |= set(self.stored[key])
+            self.stored[key] = rows
+
+    def lets_go(self, metadata: Metadata) -> bool:
+        """Whether metadata begins a generation and releases hashes of the one before."""
+        return metadata.generation > self.worker_generation and bool(metadata.released_block_hashes)
+
+    def known_hashes(self, request_id: str) -> tuple[BlockHash, ...]:
+        """The hashes that an ended request's event may bring, with those sent before."""
+        view = self.views[request_id]
+        if self.cache is None:
+            return view.block_hashes
+        return view.block_hashes[: view.num_computed_tokens // self.cache.hash_block_size]
 
     def _record_refusal(self, clause: str) -> None:
         if clause.startswith("WORK"):

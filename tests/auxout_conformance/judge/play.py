@@ -9,7 +9,7 @@ from typing import Protocol
 
 from auxout_spec import calls
 from auxout_spec.calls import WORKER_CALLS, BuildConnectorMeta, Call, Close, Exchange, Halves, TakeOutput
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.deviations import crashes, spoils
 from auxout_spec.engine import (
     Abort,
@@ -127,7 +127,9 @@ class Play:
     @classmethod
     def start(cls, host: Player, config: EngineConfig) -> Play:
         """Fresh connectors and a fresh engine."""
-        started = cls(host, config, ledger=Ledger(block_size=config.block_size))
+        capacity = config.limits.capacity if config.limits is not None else 0
+        ledger = Ledger(block_size=config.block_size, cache=config.cache, capacity=capacity)
+        started = cls(host, config, ledger=ledger)
         started._start_over()
         return started
 
@@ -250,7 +252,7 @@ class Play:
         lasting = ATOMICITY_OF.get(type(exchange.call), "") if refused else ""
         if late or (lasting and spoils(self.config.profile, lasting)):
             return None
-        found = worker_diagnosis.broken_usage(self.ledger, limits, after.worker, seen.usage)
+        found = worker_diagnosis.broken_usage(self.ledger, limits, after.worker, seen.usage, exchange.call)
         if not found:
             return None
         if self.config.profile.fails_requests and (self.ledger.failed or failed_in(after)):

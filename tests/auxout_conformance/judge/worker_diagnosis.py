@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from auxout_spec.calls import BeginStep, Close, Halves, PrepareOutput, ProcessOutput, WorkerCall
+from auxout_spec.calls import BeginStep, Call, Close, Halves, PrepareOutput, ProcessOutput, WorkerCall
 from auxout_spec.values import Refusal, RequestOutput, Result, Row, StepOutput
 from auxout_spec.worker import Limits, Part, WorkerState
 
@@ -34,12 +34,14 @@ def broken_clause(
     assert isinstance(right, StepOutput)
     if isinstance(actual, StepOutput):
         return _outputs(ledger, before, call, right, actual)
-    return _no_output(before.worker, call)
+    return _of_a_full_store(ledger, before.worker, call) or _no_output(before.worker, call)
 
 
 def _no_begin(before: WorkerState, call: BeginStep) -> str:
     """Metadata that is in order was not taken in."""
     metadata = call.metadata
+    if set(metadata.retained_block_hashes) & set(metadata.released_block_hashes):
+        return "WORK-RETAIN-2"
     if metadata.generation > before.generation:
         return "WORK-BEGIN-2"
     if metadata.replaced_block_hashes:
@@ -49,6 +51,16 @@ def _no_begin(before: WorkerState, call: BeginStep) -> str:
     known = dict(before.requests)
     ahead = [name for name, start in metadata.requests if name in known and start > known[name].emit_cursor]
     return "WORK-BEGIN-4" if ahead else "WORK-ACCEPT-1"
+
+
+def _of_a_full_store(ledger: Ledger, before: WorkerState, call: ProcessOutput) -> str:
+    """Why a store that grows did not give what it would have no room for; empty if that is no question."""
+    if ledger.cache is None:
+        return ""
+    hits = {name for name, request in before.requests if request.capture_cursor < 0}
+    if before.store.grown and any(p.request_id in hits and p.token_start for p in call.parts):
+        return "ROW-RESIDENT-1"
+    return "STORE-GROW-1" if 0 < ledger.capacity < len(before.store.references) else ""
 
 
 def _no_output(before: WorkerState, call: ProcessOutput) -> str:
@@ -132,6 +144,8 @@ def _row(ledger: Ledger, part: Part, row: Row, due: Row, is_another_block: bool)
         return "WORK-CAPTURE-3"
     if row.position != due.position:
         return "WORK-KEYS-1" if is_another_block and due not in part.rows else "ROW-EXACT-1"
+    if row in ledger.overwritten:
+        return "STORE-REPLACE-1"
     # Another computation of the same position: the step's own rows come first, the store keeps its first.
     return "WORK-EMIT-2" if due in part.rows else "STORE-PUT-1"
 
@@ -148,8 +162,10 @@ def right_usage(state: WorkerState) -> Usage:
     )
 
 
-def broken_usage(ledger: Ledger, limits: Limits, state: WorkerState, usage: Usage) -> str:
-    """The clause that breaks when the worker holds ``usage`` in this state; empty if none does.
+def broken_usage(
+    ledger: Ledger, limits: Limits, state: WorkerState, usage: Usage, call: Call | None = None
+) -> str:
+    """The clause that breaks when the worker holds ``usage`` in this state after a call; empty if none does.
 
     Rows may be kept outside the store as an implementation likes while a request lives.
     """
@@ -164,9 +180,11 @@ def broken_usage(ledger: Ledger, limits: Limits, state: WorkerState, usage: Usag
         return "WORK-TEAR-2" if usage.requests > right.requests else "WORK-TEAR-1"
     if usage.references != right.references and ledger.replaced:
         return "WORK-KEYS-2"
+    if usage.references != right.references and isinstance(call, BeginStep) and ledger.lets_go(call.metadata):
+        return "WORK-RETAIN-1"
     if usage.references != right.references:
         return "STORE-REF-1" if usage.references > right.references else "STORE-PUT-4"
-    if usage.objects > limits.capacity:
+    if usage.objects > max(limits.capacity, state.store.grown):
         return "STORE-PUT-2"
     if usage.objects != right.objects:
         names = {block_hash for (_, block_hash), _ in state.store.objects}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 
 from .. import known
 from ..render import found_by_words, printable, unexpected, verdict_words

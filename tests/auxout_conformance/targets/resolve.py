@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from auxout_spec.clauses import CLAUSES
-from auxout_spec.profiles import LATEST, PER_REQUEST, PROFILES, is_judged
+from auxout_spec.profiles import LATEST, PER_REQUEST, PROFILES, is_specified
 
 from .. import known
 from ..leftovers import Scratch
@@ -83,7 +83,7 @@ def resolve(name: str, profile: str | None = None) -> Target:
     Raises:
         TargetError: there is no such target, or its profile cannot be told.
     """
-    if profile is not None and not is_judged(profile):
+    if profile is not None and not is_specified(profile):
         raise TargetError(f"unknown profile {profile}; the profiles are {', '.join(PROFILES)}")
     if name == "impl-torch":
         # Its own process: the stand-ins for vLLM are not for this one.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from auxout_spec.calls import Exchange, RequestFinished
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.deviations import Deviation
 from auxout_spec.engine import EngineConfig, EngineState, Event, Impossible, initial, step
 from auxout_spec.explorer.model import UNBOUNDED

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from auxout_spec import trace
 from auxout_spec.calls import BuildConnectorMeta, Call, Exchange, Halves
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.profiles import Profile, named
 from auxout_spec.representation import PLAIN, Representation
 from auxout_spec.retention import KvCache

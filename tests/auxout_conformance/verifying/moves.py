@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.engine import Impossible
 from auxout_spec.profiles import PROFILES, Profile, difference
 
