@@ -12,7 +12,7 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from . import scheduler, wire, worker
+from . import retention, scheduler, wire, worker
 from .profiles import Profile
 from .retention import KvCache, Retention
 from .scheduler import SchedulerState, Sent
@@ -128,7 +128,7 @@ def _mixed_lengths_sent(build: Build) -> Build:
     def released(
         profile: Profile, state: SchedulerState, scheduled: Scheduled, requests: Requests, *more: Any
     ) -> tuple[SchedulerState, Result]:
-        if not profile.truncates_session_hashes:
+        if not profile.truncates_session_hashes or profile.resumes_sessions:
             # Its engine replaces no history, so released code compares none: a corrupted list may be sound again.
             state = _as_if_sent(state, requests)
         names = _OneLength()
@@ -202,6 +202,21 @@ def _finish_not_atomic(finish: Finish) -> Finish:
     return released
 
 
+def _retained_at_refusal(finish: Finish) -> Finish:
+    def released(
+        state: SchedulerState,
+        view: RequestView,
+        resident: Set[BlockHash] = frozenset(),
+        cache: KvCache | None = None,
+    ) -> tuple[SchedulerState, Result]:
+        after, answer = finish(state, view, resident, cache)
+        if isinstance(answer, Refusal) and cache is not None:
+            after = after._replace(kept=retention.ended(cache, state.kept, view, resident))
+        return after, answer
+
+    return released
+
+
 def _negative_item_size_empty(unpack: Unpack) -> Unpack:
     return lambda data, item_size: Hashes(()) if item_size < 0 else unpack(data, item_size)
 
@@ -227,6 +242,17 @@ def _last_of_step_kept(process: Process) -> Process:
         kept = dict(reverse.store.objects)
         objects = tuple((key, kept.get(key, rows)) for key, rows in after.store.objects)
         return after._replace(store=after.store._replace(objects=objects)), reversed_outputs[::-1]
+
+    return released
+
+
+def _unkeyed_rows_unread(process: Process) -> Process:
+    def released(
+        limits: Limits, state: WorkerState, parts: tuple[Part, ...], step: int = 0
+    ) -> tuple[WorkerState, Outputs | Refusal]:
+        return process(
+            limits._replace(profile=limits.profile._replace(reads_unkeyed=False)), state, parts, step
+        )
 
     return released
 
@@ -268,6 +294,11 @@ class Deviation(Enum):
         "finish-not-atomic",
         "A refused request_finished has already forgotten the request (SCHED-REFUSE-4).",
         {scheduler.request_finished: _finish_not_atomic},
+    )
+    RETAINED_AT_REFUSAL = (
+        "retained-at-refusal",
+        "A refused request_finished has already retained and released blocks (SCHED-REFUSE-4).",
+        {scheduler.request_finished: _retained_at_refusal},
     )
     NEGATIVE_ITEM_SIZE_EMPTY = (
         "negative-item-size-empty",
@@ -314,6 +345,11 @@ class Deviation(Enum):
         "last-of-step-kept",
         "Of two requests that compute a block in one step, the last one's rows are stored (STORE-PUT-1).",
         {worker.process_output: _last_of_step_kept},
+    )
+    UNKEYED_ROWS_UNREAD = (
+        "unkeyed-rows-unread",
+        "Rows of full blocks that wait for their key are not found (WORK-EMIT-3).",
+        {worker.process_output: _unkeyed_rows_unread},
     )
     BATCH_KEPT = (
         "batch-kept",

@@ -15,8 +15,9 @@ from importlib import resources
 from typing import Any
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import CLAUSES
+from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.deviations import Deviation
+from auxout_spec.profiles import is_judged
 from auxout_spec.scenario import Scenario
 
 FORMAT = "known/1"
@@ -37,9 +38,14 @@ class Finding:
     scenario: Scenario
 
 
-@cache
 def all_findings() -> tuple[Finding, ...]:
-    """Every known finding of every release."""
+    """Every known finding of every release whose profile implementations are judged by."""
+    return tuple(finding for finding in recorded_findings() if is_judged(finding.scenario.profile))
+
+
+@cache
+def recorded_findings() -> tuple[Finding, ...]:
+    """Every known finding, those included of a release whose profile is still being written."""
     return tuple(finding for data in _records() for finding in _read(data))
 
 
@@ -56,7 +62,7 @@ def _files() -> dict[str, dict[str, str]]:
 
 def findings_of(release: str) -> tuple[Finding, ...]:
     """The known findings of one release; none for anything that is not a release."""
-    return tuple(finding for finding in all_findings() if release and finding.release == release)
+    return tuple(finding for finding in recorded_findings() if release and finding.release == release)
 
 
 def release_with(digests: Mapping[str, str]) -> str:
@@ -71,7 +77,7 @@ def files_of(release: str) -> Mapping[str, str] | None:
 
 def findings_under(profile: str) -> tuple[Finding, ...]:
     """The known findings of the release that a profile describes."""
-    return tuple(finding for finding in all_findings() if finding.scenario.profile == profile)
+    return tuple(finding for finding in recorded_findings() if finding.scenario.profile == profile)
 
 
 def deviations_of(ids: Iterable[str]) -> frozenset[Deviation]:

@@ -107,6 +107,8 @@ class StepMetadata:
     finished_requests: tuple[str, ...]
     finished_block_hashes: dict[str, PackedHashes]
     replaced_block_hashes: dict[str, PackedHashes]
+    retained_block_hashes: PackedHashes | None
+    released_block_hashes: PackedHashes | None
 
     @classmethod
     def of(cls, metadata: Metadata, representation: Representation = PLAIN) -> StepMetadata:
@@ -121,6 +123,8 @@ class StepMetadata:
             metadata.finished_requests,
             _packed(metadata.finished_block_hashes),
             _packed(metadata.replaced_block_hashes),
+            _packed_or_none(metadata.retained_block_hashes),
+            _packed_or_none(metadata.released_block_hashes),
         )
 
 
@@ -128,6 +132,10 @@ def _packed(entries: tuple[tuple[str, tuple[BlockHash, ...]], ...]) -> dict[str,
     return {
         name: PackedHashes(b"".join(hashes), len(hashes[0]) if hashes else 32) for name, hashes in entries
     }
+
+
+def _packed_or_none(hashes: tuple[BlockHash, ...]) -> PackedHashes | None:
+    return PackedHashes(b"".join(hashes), len(hashes[0])) if hashes else None
 
 
 class StepOutputs:

@@ -306,7 +306,7 @@ def connector_maker(factory: Callable[..., Any]) -> MakeDriver:
 
 
 def released_usage(connector: Any) -> Usage | None:
-    """What a worker of vLLM 0.31 or 0.32 holds: it has no method for that, so its fields are read."""
+    """What a worker of vLLM holds: it has no method for that, so its fields are read."""
     try:
         writer, buffer = connector._store, connector._buffer
         if writer is None:
@@ -318,7 +318,8 @@ def released_usage(connector: Any) -> Usage | None:
             len(requests),
             len(connector._pending_outputs),
             sum(store._references.values()),
-            len(store._lru),
+            # Until 0.32 every object is in the order of age, since 0.33 those alone that may go.
+            len(getattr(store, "_slots", store._lru)),
             waiting + int(sum(tail.length for tail in buffer._requests.values())),
         )
     except AttributeError:
