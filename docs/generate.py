@@ -17,14 +17,14 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from auxout_conformance.cases import all_cases
+from auxout_conformance.cases import all_cases, judged_cases
 from auxout_conformance.known import all_findings
 from auxout_conformance.timeline import of_scenario, picture
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import CLAUSES, Clause
 from auxout_spec.deviations import Deviation
 from auxout_spec.engine.guards import GUARDS
-from auxout_spec.profiles import PROFILES, Profile, difference
+from auxout_spec.profiles import LATEST, PROFILES, Profile, difference
 from auxout_spec.representation import HASH_STYLES, ID_STYLES, PLAIN, Representation
 from auxout_spec.scenario import VERBS, Scenario
 
@@ -161,7 +161,7 @@ def _example(verb: str) -> str:
     """The richest event of that kind in the curated cases, else one made up of what it must have."""
     found = [
         scenarios.event_to_json(event)
-        for case in all_cases()
+        for case in judged_cases()
         for event in case.scenario.events
         if type(event).__name__.lower() == verb
     ]
@@ -234,7 +234,7 @@ def updated(text: str) -> str:
 def timeline() -> str:
     """The picture of the tutorial: output in flight outlives a preemption."""
     case = next(case for case in all_cases() if case.name == "sched-take-12-1")
-    return picture.draw(of_scenario(case.scenario, case.profiles[-1]))
+    return picture.draw(of_scenario(case.scenario, LATEST))
 
 
 def stale() -> Iterator[tuple[Path, str]]:

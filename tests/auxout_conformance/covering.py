@@ -14,7 +14,7 @@ from auxout_spec.explorer.walks import Graph
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario
 
-from .exploring import chosen
+from .exploring import chosen, of_kv_cache
 from .hosts import Host, open_host
 from .judge import Failure, play
 from .known import findings_of
@@ -138,7 +138,7 @@ def counts(covered: Sequence[Covered]) -> str:
 def _scenario(model: Model, events: tuple[Event, ...]) -> Scenario:
     store = min(model.capacity, ROOMY)
     made = Scenario(events, model.block_size, model.depth, model.profile, store=store)
-    return made._replace(kv_connector=model.kv_connector)
+    return of_kv_cache(made, model)
 
 
 def _violation(

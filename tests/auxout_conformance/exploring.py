@@ -137,7 +137,14 @@ def as_scenario(model: Model, result: Result) -> Scenario:
     """The way to what a model breaks, in the format of all scenarios."""
     clause = result.broken.clause if result.broken is not None else ""
     made = Scenario(result.trace, model.block_size, model.depth, model.profile, model.name, clause)
-    return made._replace(kv_connector=model.kv_connector)
+    return of_kv_cache(made, model)
+
+
+def of_kv_cache(made: Scenario, model: Model) -> Scenario:
+    """A scenario with a model's KV cache."""
+    return made._replace(
+        kv_blocks=model.num_blocks, kv_connector=model.kv_connector, lookahead=model.lookahead
+    )
 
 
 def timeline_of(explored: Explored) -> Timeline:

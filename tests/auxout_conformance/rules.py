@@ -9,7 +9,7 @@ from auxout_spec.engine.guards import GUARDS, Guard
 from auxout_spec.profiles import PROFILES
 
 from . import client
-from .cases import all_cases
+from .cases import judged_cases
 from .known import all_findings
 from .mistakes import UserMistake, check_rule
 from .render import columns, field
@@ -49,7 +49,7 @@ def lines(rule: Clause | Guard) -> list[str]:
     found = [f"{rule.id}  {rule.sentence}", *field("level", level(rule))]
     if isinstance(rule, Guard):
         return [*found, *field("source", rule.source), *field("about", "what an engine never does")]
-    every = [*all_cases(), *client.all_cases()]
+    every = [*judged_cases(), *client.all_cases()]
     cases = [(case.name, case.story) for case in every if case.clause == rule.id]
     findings = [each for each in all_findings() if each.clause == rule.id]
     known = [(each.id, f"vllm {each.release}: {each.sentence}") for each in findings]

@@ -29,5 +29,6 @@ def test_every_witness_of_the_environment_is_named_or_follows_from_the_connector
     of_the_protocol = {
         "hash-only update", "object evicted at a launch", "object evicted at a landing", "pending block",
         "rows from the store", "replaced hashes sent again", "request failed alone",
+        "block retained", "block released", "store grown",
     }  # fmt: skip
     assert {witness.name for witness in WITNESSES} - named == of_the_protocol

@@ -48,6 +48,7 @@ FOUND = {
     "found-reset-fails-loading-0.31": ("WORK-BEGIN-1", 9),
     "found-rows-evicted": ("STORE-READ-1", 9),
     "found-rows-evicted-0.31": ("STORE-READ-1", 9),
+    "found-rows-without-key": ("WORK-EMIT-3", 6),
     "found-running-reset": ("WORK-BEGIN-3", 4),
     "found-session-in-flight": ("WORK-CAPTURE-2", 8),
     "found-session-in-flight-0.31": ("WORK-CAPTURE-2", 8),

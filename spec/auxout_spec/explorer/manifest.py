@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from ..engine.state import USUAL_BLOCKS
 from .model import Model
 from .search import Result
 
@@ -104,6 +105,8 @@ def bounds_of(model: Model) -> str:
     ]
     limits = [f"block {model.block_size}", f"depth {model.depth}"]
     limits += [f"store {model.capacity}"] if model.bounded else []
+    limits += [f"keeps {model.num_blocks}"] if model.num_blocks < USUAL_BLOCKS else []
+    limits += [f"looks ahead {model.lookahead}"] if model.lookahead else []
     may = [f"{getattr(menu, field)} {field}" for field in _COUNTED if getattr(menu, field)]
     may += [f"chunks of {size}" for size in menu.prefill_chunks]
     may += [f"external hit {size}" for size in menu.external]

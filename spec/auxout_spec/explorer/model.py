@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..deviations import Deviation
 from ..engine import Add, Chunk, EngineConfig, Reset
+from ..engine.state import USUAL_BLOCKS
 from ..profiles import LATEST, named
 from ..values import RequestId
 from ..worker import Limits
@@ -86,6 +87,10 @@ class ModelFields(NamedTuple):
     removed_guards: frozenset[str] = frozenset()
     deviations: frozenset[Deviation] = frozenset()
     """In which ways the connectors depart from the rules, as a release does."""
+    num_blocks: int = USUAL_BLOCKS
+    """Blocks of the KV cache; this and the next mean something from profile 0.33 on."""
+    lookahead: int = 0
+    """Tokens behind a block that its hash covers too."""
 
 
 class Model(ModelFields):
@@ -101,7 +106,9 @@ class Model(ModelFields):
             self.depth,
             self.removed_guards,
             limits,
+            num_blocks=self.num_blocks,
             kv_connector=self.kv_connector,
+            lookahead=self.lookahead,
         )
 
     @cached_property

@@ -126,6 +126,15 @@ _MODELS = (
     Model("found-load-failed-rows", "the same", _REFILLED._replace(load_failures=True, max_running=1)),
     Model("found-prompt-cut-0.31", "a prompt cut short of its start", Menu(_PREFILLER[:1]), profile="0.31"),
     Model("found-hit-given-up", "KV found elsewhere is loaded whole or not at all", Menu((Add("A", 3, 0, 1, text="T"), Add("B", 5, 0, 1, text="T")), evictions=1, external=(4,), loads=1), profile="0.33"),
+    # Rows kept for resident KV.
+    Model("kept-conversation", "a prompt follows up on another, both are interrupted", Menu((Add("A", 3, 0, 2, text="T"), Add("B", 5, 0, 1, text="T")), evictions=1, preemptions=1, aborts=1), profile="0.33"),
+    Model("kept-over-capacity", "more blocks are kept than the cache has", Menu(_REREAD, evictions=1, aborts=1, max_running=1), profile="0.33", num_blocks=1),
+    Model("kept-store-grows", "a hit on resident KV for which a small store has kept the rows", Menu(_EVICTED, max_running=1, preemptions=1), profile="0.33", capacity=2),
+    Model("kept-reset", "a reset releases all, with new weights", Menu(_two(3, 2), resets=(_WEIGHTS,), drained_resets=True, preemptions=1, aborts=1), profile="0.33", num_blocks=1),
+    Model("kept-loaded", "KV comes back for which rows are kept", Menu(_REREAD, evictions=1, loads=1, external=(2, 4), waits_for_loads=True, max_running=1), profile="0.33", num_blocks=1),
+    Model("kept-session", "a session whose turn ends while it is preempted", Menu((Add("A", 3, 0, 2, session=True), Add("B", 3, 0, 1)), chunks=(Chunk("A", 2, 0, 1),), preemptions=1), profile="0.33", depth=1),
+    Model("kept-looking-ahead", "a hash comes one token after its block", Menu((Add("A", 3, 0, 2, text="T"), Add("B", 4, 0, 2, text="T")), evictions=1, preemptions=1), profile="0.33", lookahead=1),
+    Model("found-rows-without-key", "a first output that needs a block whose hash is not there yet", Menu((Add("A", 3, 0, 1, text="T"), Add("B", 4, 0, 2, text="T"))), profile="0.33", depth=1, lookahead=1, deviations=frozenset({Deviation.UNKEYED_ROWS_UNREAD})),
     # The same where an inconsistent request fails: no engine ends, no row is wrong or out of place.
     Model("request-session-in-flight", "a turn ends with a step in flight", Menu((Add("A", 3, 0, 3, session=True), Add("B", 3, 0, 2)), chunks=(Chunk("A", 3),), stops=True, aborts=1), profile=_FAILING),
     Model("request-session-shared", "a turn ends with a step in flight, and a request has its text", Menu((Add("A", 3, 0, 2, session=True), Add("B", 5, 0, 1, text="A")), chunks=(Chunk("A", 2, 0, 1),), stops=True, aborts=1), profile=_FAILING),

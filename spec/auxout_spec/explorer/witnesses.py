@@ -74,6 +74,11 @@ def _launched(it: Happened) -> Iterator[tuple[EngineRequest, Entry]]:
             yield request, entry
 
 
+def _messages(it: Happened) -> Iterator[Metadata]:
+    """What the scheduler connector sent."""
+    return (result for _, result in it.exchanges if isinstance(result, Metadata))
+
+
 def _hits(it: Happened) -> Iterator[tuple[EngineRequest, Entry]]:
     """Those of them that start from a prefix hit."""
     return ((r, entry) for r, entry in _launched(it) if not r.num_computed_tokens and entry.token_start)
@@ -299,6 +304,9 @@ WITNESSES: tuple[Witness, ...] = (
     Witness("weights updated", Reset, lambda it: _reset_done(it) and it.event.weights),
     Witness("chunk queued", Chunk, lambda it: any(r.queue for r in it.after.requests)),
     Witness("turn resumed", Chunk, lambda it: not any(r.queue for r in it.after.requests)),
+    Witness("block retained", Launch, lambda it: any(m.retained_block_hashes for m in _messages(it))),
+    Witness("block released", Launch, lambda it: any(m.released_block_hashes for m in _messages(it))),
+    Witness("store grown", Land, lambda it: it.after.worker.store.grown > it.before.worker.store.grown),
 )
 # fmt: on
 

@@ -18,7 +18,7 @@ from typing import Any
 from auxout_spec import scenario as scenarios
 from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.engine import Impossible
-from auxout_spec.profiles import PER_REQUEST, named
+from auxout_spec.profiles import PER_REQUEST, is_judged, named
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Refusal
 
@@ -51,6 +51,11 @@ def all_cases() -> tuple[Case, ...]:
         for data in json.loads(file.read_text(encoding="utf-8"))["cases"]
     ]
     return tuple(sorted(found, key=lambda case: (order[case.clause], case.name)))
+
+
+def judged_cases() -> tuple[Case, ...]:
+    """The cases of profiles that implementations are judged by, so without those that only one being written has."""
+    return tuple(case for case in all_cases() if any(map(is_judged, case.profiles)))
 
 
 @cache
