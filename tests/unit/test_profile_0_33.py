@@ -36,6 +36,12 @@ def test_no_release_is_said_to_have_a_profile_of_it() -> None:
         resolve("vllm==0.33.0")
 
 
+@pytest.mark.parametrize("name", ["impl", "impl-torch", "impl-request"])
+def test_our_fast_implementation_does_not_follow_it_yet(name: str) -> None:
+    with pytest.raises(TargetError, match=rf"{name} does not follow profile 0\.33 yet"):
+        resolve(name, "0.33")
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -51,6 +51,9 @@ scenarios = st.builds(
     clause_ids,
     st.integers(0, 9),
     representing.ANY,
+    st.integers(0, 9),
+    st.just(False),
+    st.integers(0, 2),
 )
 results = st.builds(
     ClauseResult, clause_ids, st.sampled_from(["holds", "violated", "known", "not judged"]), counts, names

@@ -41,7 +41,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few random scenarios, and no self-check: both have tests of their own."""
     monkeypatch.setitem(runner.EXAMPLES, "smoke", EXAMPLES)
     monkeypatch.setitem(runner.PAIR_EXAMPLES, "smoke", PAIR_EXAMPLES)
-    monkeypatch.setattr(runner.selfcheck, "check_all", lambda on_case: [])
+    monkeypatch.setattr(runner.selfcheck, "check_all", lambda *_: [])
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from auxout_spec.engine import (
 )
 from auxout_spec.profiles import PROFILES
 from auxout_spec.representation import PLAIN, Representation
+from auxout_spec.retention import KvCache
 from auxout_spec.scenario import Scenario
 
 PROFILE = PROFILES["0.32"]
@@ -184,7 +185,11 @@ def test_what_was_found_stays_found_when_the_target_breaks() -> None:
         num_sessions = 0
 
         def new(
-            self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN
+            self,
+            profile: str,
+            sizes: Sizes | None = None,
+            representation: Representation = PLAIN,
+            cache: KvCache | None = None,
         ) -> None:
             super().new(profile)
             self.num_sessions += 1

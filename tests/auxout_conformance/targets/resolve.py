@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from auxout_spec.clauses import CLAUSES
-from auxout_spec.profiles import LATEST, PER_REQUEST, PROFILES, is_specified
+from auxout_spec.profiles import LATEST, PER_REQUEST, PROFILES, is_judged, is_specified
 
 from .. import known
 from ..leftovers import Scratch
@@ -21,6 +21,8 @@ BUILT_IN = {
     "impl": "auxout.connector,auxout.core",
 }
 PER_REQUEST_TARGET = "impl-request"
+FAST = ("impl", "impl-torch", PER_REQUEST_TARGET)
+"""Ours that follow only the profiles by which implementations are judged."""
 TORCH = "auxout.connector,auxout.worker"
 ENTRY_POINTS = "auxout.targets"
 FORMS = (
@@ -85,6 +87,8 @@ def resolve(name: str, profile: str | None = None) -> Target:
     """
     if profile is not None and not is_specified(profile):
         raise TargetError(f"unknown profile {profile}; the profiles are {', '.join(PROFILES)}")
+    if profile is not None and not is_judged(profile) and name in FAST:
+        raise TargetError(f"{name} does not follow profile {profile} yet; it can be tried on the reference")
     if name == "impl-torch":
         # Its own process: the stand-ins for vLLM are not for this one.
         return Target(name, LoadSpec("vllm-module", TORCH), profile or LATEST)
