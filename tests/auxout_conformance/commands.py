@@ -28,6 +28,7 @@ from . import (
     tracing,
     verifying,
 )
+from .hosts import TargetBroken
 from .known import deviations_of
 from .mistakes import UserMistake, check_profile, did_you_mean
 from .options import build_parser
@@ -205,11 +206,11 @@ def _cover(args: argparse.Namespace, words: Sequence[str]) -> int:
     (target,) = _resolved(args.targets, args.profile)
     models = covering.models_for(args.models, target.profile)
     screen, covered = Screen(), list[covering.Covered]()
-    broken: runner.TargetBroken | None = None
+    broken: TargetBroken | None = None
     with progress_display() as display:
         try:
             covered.extend(covering.cover_all(models, target, args.max_states, display.show))
-        except runner.TargetBroken as error:
+        except TargetBroken as error:
             broken = error
     wrong = [each.violation for each in covered if each.violation is not None]
     for violation in wrong:

@@ -16,9 +16,12 @@ import time
 from typing import Any, Protocol
 
 from auxout_spec import reading, trace
+from auxout_spec import scenario as scenarios
 from auxout_spec.calls import Call
+from auxout_spec.profiles import Profile
 from auxout_spec.reading import Malformed
 from auxout_spec.representation import PLAIN, Representation
+from auxout_spec.scenario import Scenario
 
 from . import isolation, observation
 from .elsewhere import Elsewhere, can_fork
@@ -32,6 +35,7 @@ from .targets.adapter import Offer, TargetError
 from .targets.drivers import Sizes
 from .targets.loading import load
 from .targets.numbers import numbers_of
+from .verdicts import Suite
 
 LOAD_SECONDS = 60.0
 CALL_SECONDS = 10.0
@@ -240,6 +244,18 @@ class Child:
             }
         except Malformed:
             raise self._unreadable("the lines") from None
+
+    def solve(self, profile: Profile, suite: Suite) -> list[Scenario]:
+        """Plays in which the target may be wrong (``solving``).
+
+        Raises:
+            TargetBroken: the target crashed or hung.
+            Malformed: what it answers is no list of scenarios.
+        """
+        deviations = [deviation.value for deviation in profile.deviations]
+        self._write({"solve": profile.name, "deviations": deviations, "suite": suite}, "solving")
+        answer = self._read(self._call_seconds, "solving")
+        return [scenarios.from_json(each) for each in reading.array(answer.get("found"), "found")]
 
     def said(self) -> str:
         """The end of what the target wrote to standard error, also after it ended."""

@@ -38,8 +38,8 @@ class Watch:
     def changed(self) -> bool:
         """Whether one of those that are looked at this time says something else; it is no longer watched then.
 
-        The newest ones, and others in turn, as far as entries are left over; one that has more of them than that is
-        looked at when they have been saved for it.
+        The newest ones as far as they are small, the last in any case, and others in turn; one that has more entries
+        than are read at a time is looked at when they have been saved for it.
         """
         self._left += MOST
         looked_at = self._newest() + self._others()
@@ -49,11 +49,12 @@ class Watch:
         return bool(changed)
 
     def _newest(self) -> list[_Kept]:
-        found = list[_Kept]()
-        for kept in self._kept[-LATEST:]:
-            if not found or kept.size <= self._left:
+        last, left = self._kept[-1:], MOST
+        found = list(last)
+        for kept in self._kept[-LATEST:-1]:
+            if kept.size <= left:
                 found.append(kept)
-                self._left = max(self._left - kept.size, 0)
+                left -= kept.size
         return found
 
     def _others(self) -> list[_Kept]:

@@ -21,9 +21,9 @@ from auxout_spec.values import Metadata, RequestView
 from ..cases import Case, cases_in
 from ..hosts import Host, TargetBroken
 from ..judge import Failure, Play, agrees, describe_call, describe_outcome, play, without_order
+from ..judgement import Judgement
 from ..machine import Tally
 from ..observation import Observation, Raised
-from ..runner import Judgement
 from ..searching import search
 from ..shrinking import Shrinker
 from ..targets.drivers import Sizes

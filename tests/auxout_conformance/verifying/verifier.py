@@ -11,8 +11,8 @@ from pathlib import Path
 from auxout_spec.profiles import named
 
 from ..hosts import Crashed, DoesNotLoad, Host, Hung, TargetBroken, open_host
+from ..judgement import Judgement
 from ..known import findings_of, findings_under
-from ..runner import Judgement
 from ..showing import tells_usage
 from ..targets import Target, TargetError, patched, resolve
 from ..verdicts import Progress, Report, Suite
