@@ -16,6 +16,7 @@ from . import (
     client,
     completion,
     covering,
+    drift,
     expect,
     exploring,
     files,
@@ -41,6 +42,7 @@ _WORST_FIRST = (Verdict.VIOLATION, Verdict.BROKEN, Verdict.INCOMPLETE, Verdict.C
 _REPORT = "report"
 _EXPECT = "expectation file"
 _PICTURE = "picture"
+_DRIFT = "drift file"
 
 
 def run(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -122,6 +124,22 @@ def _sides(args: argparse.Namespace) -> tuple[str, str]:
     if not args.patch and not args.base_rev:
         raise UserMistake("name a patch, or revisions of the base with --base-rev and --rev")
     return args.patch or args.base, base
+
+
+def _drift(args: argparse.Namespace, words: Sequence[str]) -> int:
+    if args.json:
+        files.check_writable(args.json, _DRIFT)
+    try:
+        with progress_display() as display:
+            found = drift.compare(args.old, args.new, display.show)
+    except TargetError as error:
+        raise UserMistake(str(error)) from None
+    if args.json:
+        files.write_text(args.json, drift.dump(found, report.header(["auxout", *words])), _DRIFT)
+    screen = Screen()
+    screen.lines(drift.lines(found))
+    screen.line(drift.summary_line(found), "green" if found.exit_code == 0 else "bold red")
+    return found.exit_code
 
 
 def _completion(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -297,6 +315,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
     "targets": _targets,
     "init": _init,
     "verify": _verify,
+    "drift": _drift,
     "client-check": _client_check,
 }
 

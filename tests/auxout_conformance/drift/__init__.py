@@ -1,0 +1,25 @@
+"""Drift: what of the protocol differs from one vLLM to another, for which there may be no profile yet.
+
+The protocol's part of a vLLM is found by structure: the connector's package, whoever uses its names, what it reads of a
+request and who writes that, what its answers are given to, and what it imports. Both are compared by syntax tree;
+nothing is imported.
+"""
+
+from .drifter import compare
+from .outcome import Difference, Drift, Line, Part, Result, Side
+from .record import dump
+from .render import in_one_line, lines, summary_line
+
+__all__ = [
+    "Difference",
+    "Drift",
+    "Line",
+    "Part",
+    "Result",
+    "Side",
+    "compare",
+    "dump",
+    "in_one_line",
+    "lines",
+    "summary_line",
+]
