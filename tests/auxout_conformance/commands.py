@@ -131,7 +131,8 @@ def _drift(args: argparse.Namespace, words: Sequence[str]) -> int:
         files.check_writable(args.json, _DRIFT)
     try:
         with progress_display() as display:
-            found = drift.compare(args.old, args.new, display.show)
+            playing = None if args.source else drift.Playing(args.suite, args.seed, args.profile)
+            found = drift.compare(args.old, args.new, display.show, playing)
     except TargetError as error:
         raise UserMistake(str(error)) from None
     if args.json:

@@ -87,16 +87,19 @@ _DRIFT = """\
 OLD and NEW are a released, installed or checked-out vLLM: vllm==X, vllm, a wheel, a source tree, DIR@REV, or the
 connector's folder alone. Of both the protocol's part is found (the connector's package, and what of the engine calls
 it, feeds it or is given its answers) and compared: files, signatures, fields, calls in order, refusals, conditions. A
-line that begins with - is only in OLD, one that begins with + only in NEW.
+line that begins with - is only in OLD, one that begins with + only in NEW. Then the suite of OLD's protocol version is
+played on both, and each clause that NEW answers otherwise is shown with an example.
 
 examples
   auxout drift vllm==0.32.0 vllm==0.33.0                what does a profile of 0.33 need?
   auxout drift vllm==0.32.0 path/to/vllm --json drift.json
+  auxout drift vllm==0.32.0 path/to/vllm --source       seconds: nothing is run
 
 exit codes
   0  no drift
   1  drift
   2  the command line is not usable, or one of the two is no vLLM with the connector
+  3  the newer code does not import, hangs or kills its process; how its source differs is shown all the same
   4  no drift was found, and not everything was compared, such as the engine around a connector's folder"""
 
 _COMPLETION = """\
@@ -312,11 +315,15 @@ def _add_drift(commands: argparse._SubParsersAction[Parser]) -> None:
     drift.add_argument("old", metavar="OLD", help="the older vLLM")
     drift.add_argument("new", metavar="NEW", help="the newer vLLM")
     drift.add_argument("--json", metavar="F", help="also write everything to F, as JSON")
+    drift.add_argument("--source", action="store_true", help="compare the source alone, play nothing")
+    _add_suite(drift, "smoke")
+    _add_profile(drift, "the protocol version of OLD, where its files do not tell")
+    drift.add_argument("--seed", type=int, metavar="N", help="seed of the random scenarios")
 
 
-def _add_suite(parser: Parser) -> None:
+def _add_suite(parser: Parser, usual: str = "default") -> None:
     choices = ("smoke", "default", "deep")
-    parser.add_argument("--suite", choices=choices, default="default", help="how much to try")
+    parser.add_argument("--suite", choices=choices, default=usual, help="how much to try")
 
 
 def _add_replay(commands: argparse._SubParsersAction[Parser]) -> None:

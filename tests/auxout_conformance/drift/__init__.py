@@ -1,10 +1,11 @@
 """Drift: what of the protocol differs from one vLLM to another, for which there may be no profile yet.
 
 The protocol's part of a vLLM is found by structure: the connector's package, whoever uses its names, what it reads of a
-request and who writes that, what its answers are given to, and what it imports. Both are compared by syntax tree;
-nothing is imported.
+request and who writes that, what its answers are given to, and what it imports. Both are compared by syntax tree,
+and the older one's suite is played on the newer code, as far as that can be built.
 """
 
+from .behaviour import Playing
 from .drifter import compare
 from .outcome import Difference, Drift, Line, Part, Result, Side
 from .record import dump
@@ -15,6 +16,7 @@ __all__ = [
     "Drift",
     "Line",
     "Part",
+    "Playing",
     "Result",
     "Side",
     "compare",

@@ -126,6 +126,15 @@ def parameters(node: Function) -> tuple[ast.arg, ...]:
     return (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
 
 
+def needed(node: Function) -> tuple[str, ...]:
+    """The names of the parameters that have no default, ``self`` included."""
+    arguments = node.args
+    given = [*arguments.posonlyargs, *arguments.args]
+    without = given[: len(given) - len(arguments.defaults)]
+    only = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return (*(each.arg for each in without), *(each.arg for each, default in only if default is None))
+
+
 def annotation_names(node: ast.AST | None) -> set[str]:
     """The names in an annotation, also in one that is written as a string."""
     found: set[str] = set()

@@ -5,21 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ..targets import TargetError
 from ..verdicts import Progress
-from . import comparing, trees
-from .outcome import Drift, Side
+from . import behaviour, comparing, trees
+from .behaviour import Playing
+from .outcome import Drift, Played, Side
 
 OnProgress = Callable[[Progress], None]
 
 
-def compare(old: str, new: str, progress: OnProgress | None = None) -> Drift:
-    """What differs in the source.
+def compare(old: str, new: str, progress: OnProgress | None = None, playing: Playing | None = None) -> Drift:
+    """What differs in the source, and in what the code does.
 
     Args:
         old: a vLLM in the forms that a target may have: ``vllm==0.32.0``, ``vllm``, a wheel, a source tree,
             ``DIR@REV``, a connector folder.
         new: the one that is compared with it.
         progress: told how far it is.
+        playing: also play the older one's suite on the newer; None: compare the source alone.
 
     Raises:
         TargetError: one is no vLLM with an auxiliary-output connector.
@@ -33,6 +36,12 @@ def compare(old: str, new: str, progress: OnProgress | None = None) -> Drift:
     told(Progress(new, f"comparing with {old}", 0, 0))
     differences = comparing.compare(*read)
     alone = [tree.name for tree in read if not tree.whole]
-    notes = (f"the engine around it was not compared: {' and '.join(alone)} is the connector's folder alone",)
+    notes = [f"the engine around it was not compared: {name} is a connector's folder alone" for name in alone]
+    played: tuple[Played, ...] = ()
+    if playing is not None:
+        try:
+            played = behaviour.play(read[0], read[1], playing, told)
+        except TargetError as error:
+            notes.append(f"no suite was played: {error}")
     before, after = (Side(tree.name, tree.version) for tree in read)
-    return Drift(before, after, differences, notes if alone else (), time.monotonic() - started)
+    return Drift(before, after, differences, played, tuple(notes), time.monotonic() - started)

@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ..verdicts import Verdict
+from ..verifying import Result as Verified
+from ..verifying import Verification
+
+Half = Literal["scheduler", "worker"]
+"""What is played apart."""
+_RUNS = (Verified.CLEAN, Verified.BROKEN, Verified.INCOMPLETE)
 
 GONE, NEW, SAME = "-", "+", " "
 
@@ -129,12 +135,58 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Played:
+    """The older release's suite on one half of the newer code."""
+
+    half: Half
+    profile: str
+    """The older one's."""
+    verification: Verification | None = None
+    """None: it was not played."""
+    unbound: str = ""
+    """Why the suite cannot build it, which is a difference."""
+    reason: str = ""
+    """Why it was not played, for want of something here."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether it answers otherwise, or is built otherwise."""
+        told = self.verification
+        if told is None:
+            return bool(self.unbound)
+        return bool(told.having("broken") or told.having("fixed") or told.moves or told.changes)
+
+    @property
+    def broken(self) -> str:
+        """Why it does not run; empty if it does."""
+        told = self.verification
+        is_broken = told is not None and told.result not in (*_RUNS, Verified.BASE_BROKEN)
+        return f"{told.result.value}: {told.reason}" if told is not None and is_broken else ""
+
+    @property
+    def left(self) -> str:
+        """Why it was not judged, or not to the end; empty if it was."""
+        told = self.verification
+        if told is None or told.result not in (Verified.BASE_BROKEN, Verified.INCOMPLETE):
+            return self.reason
+        return f"{told.result.value}: {told.reason}"
+
+    @property
+    def clauses(self) -> tuple[str, ...]:
+        """The clauses that differ."""
+        told = self.verification
+        differing = (*told.having("broken"), *told.having("fixed"), *told.having("moved")) if told else ()
+        return tuple(each.clause for each in differing)
+
+
+@dataclass(frozen=True)
 class Drift:
     """What differs from an older vLLM to a newer one."""
 
     old: Side
     new: Side
     differences: tuple[Difference, ...]
+    played: tuple[Played, ...] = ()
     notes: tuple[str, ...] = ()
     """What was not looked at, and why."""
     seconds: float = 0.0
@@ -142,9 +194,12 @@ class Drift:
     @property
     def result(self) -> Result:
         """What became of it."""
-        if self.differences:
+        if any(each.broken for each in self.played):
+            return Result.BROKEN
+        if self.differences or any(each.differs for each in self.played):
             return Result.DRIFT
-        return Result.INCOMPLETE if self.notes else Result.NONE
+        is_left = bool(self.notes) or any(each.left for each in self.played)
+        return Result.INCOMPLETE if is_left else Result.NONE
 
     @property
     def exit_code(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .outcome import Difference, Drift
+from ..verifying.record import line
+from .outcome import Difference, Drift, Played
 
 FORMAT = "drift/1"
 
@@ -25,6 +26,7 @@ def dump(drift: Drift, head: dict[str, Any]) -> str:
         "result": drift.result.value,
         "exit_code": drift.exit_code,
         "differences": [_difference(each) for each in drift.differences],
+        "played": [_played(each) for each in drift.played],
         "notes": list(drift.notes),
         "seconds": drift.seconds,
     }
@@ -37,4 +39,17 @@ def _difference(each: Difference) -> dict[str, Any]:
         "path": each.path,
         "name": each.name,
         "lines": [line._asdict() for line in each.lines],
+    }
+
+
+def _played(each: Played) -> dict[str, Any]:
+    told = line(each.verification) if each.verification is not None else {}
+    return {
+        "half": each.half,
+        "profile": each.profile,
+        "unbound": each.unbound,
+        "reason": each.left or each.broken,
+        "clauses": told.get("clauses", []),
+        "moves": told.get("moves", []),
+        "changes": told.get("changes", []),
     }

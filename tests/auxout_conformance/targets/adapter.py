@@ -58,6 +58,8 @@ class Adapter(NamedTuple):
     """The worker's store writes in the background: that it fails may show at a later call."""
     missing: str = ""
     """Why the worker that the target has cannot be judged here."""
+    prepare: Callable[[int], None] | None = None
+    """Told the tokens of a block before fresh connectors are made, where they are built with more than a profile."""
 
     @property
     def offer(self) -> Offer:
