@@ -33,7 +33,7 @@ from .known import deviations_of
 from .mistakes import UserMistake, check_profile, did_you_mean
 from .options import build_parser
 from .screen import STYLES, Display, Screen, progress_display
-from .targets import PatchError, Target, TargetError, list_targets, patched, resolve
+from .targets import NoProfile, PatchError, Target, TargetError, list_targets, patched, resolve
 from .timeline import of_violation, picture, terminal
 from .verdicts import Interrupted, Report, Suite, Verdict, Violation
 
@@ -43,6 +43,14 @@ _REPORT = "report"
 _EXPECT = "expectation file"
 _PICTURE = "picture"
 _DRIFT = "drift file"
+
+
+class WithoutProfile(UserMistake):
+    """A target that no profile describes; ``target`` is its name."""
+
+    def __init__(self, message: str, target: str) -> None:
+        super().__init__(message)
+        self.target = target
 
 
 def run(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -65,7 +73,10 @@ def _conform(args: argparse.Namespace, words: Sequence[str]) -> int:
     expectations, old = _expectations(args)
     if args.report:
         files.check_writable(args.report, _REPORT)
-    targets = _resolved(args.targets, args.profile, args.patch)
+    try:
+        targets = _resolved(args.targets, args.profile, args.patch)
+    except WithoutProfile as mistake:
+        raise UserMistake(f"{mistake}{_drift_of(mistake.target)}") from None
     for target in targets:
         for given in (expectations, old):
             if given is not None:
@@ -141,6 +152,15 @@ def _drift(args: argparse.Namespace, words: Sequence[str]) -> int:
     screen.lines(drift.lines(found))
     screen.line(drift.summary_line(found), "green" if found.exit_code == 0 else "bold red")
     return found.exit_code
+
+
+def _drift_of(name: str) -> str:
+    """What ends the sentence that a vLLM has no profile: how its source differs; empty if that cannot be told."""
+    try:
+        with progress_display() as display:
+            return f". {drift.in_one_line(drift.from_the_newest_known(name, display.show))}"
+    except TargetError:
+        return ""
 
 
 def _completion(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -332,6 +352,8 @@ def _resolve(name: str, profile: str | None, patch: str | None = None) -> Target
         return patched(target, patch) if patch else target
     except PatchError as error:
         raise UserMistake(str(error)) from None
+    except NoProfile as error:
+        raise WithoutProfile(str(error), error.name) from None
     except TargetError as error:
         known = [each.name for each in list_targets()]
         one_word = name.replace("-", "_").isidentifier() and name not in known

@@ -12,9 +12,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from auxout_conformance import drift
+from auxout_conformance import drift, known
 from auxout_conformance.drift import Line, Part, trees
 from auxout_conformance.targets import TargetError, wheels
+from auxout_spec.profiles import PROFILES
 
 CONNECTOR = """\
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ class EngineOutput:
     rows: list | None = None
 """
 FOLDER = wheels.FOLDER
+NEWEST = known.newest_release()
 FILES = {
     f"{FOLDER}/__init__.py": "",
     f"{FOLDER}/connector.py": CONNECTOR,
@@ -504,3 +506,48 @@ def test_the_command(changed: Changed, run: Any, tmp_path: Path) -> None:
     ran = run("drift", changed.old, "nothing")
     assert (ran.code, "no source of vLLM" in ran.err) == (2, True)
     assert run("drift", changed.old, changed.new, "--json", tmp_path).code == 2
+
+
+@pytest.fixture
+def releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The newest known release and 9.9.0 of the small vLLM, and which were fetched."""
+    later = CONNECTOR.replace("generation: int", "generation: int\n    more: int = 0")
+    fetched: list[str] = []
+
+    def download(version: str, scratch: Path) -> Path:
+        fetched.append(version)
+        files = {NEWEST: FILES, "9.9.0": {**FILES, f"{FOLDER}/connector.py": later}}.get(version)
+        if files is None:
+            raise TargetError("there is no such release")
+        return packed(scratch / f"vllm-{version}.whl", files)
+
+    monkeypatch.setenv("AUXOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(wheels, "download", download)
+    return fetched
+
+
+def test_conform_of_a_version_without_a_profile_says_what_drift_says(releases: list[str], run: Any) -> None:
+    ran = run("conform", "vllm==9.9.0")
+    assert ran.code == 2
+    last = ran.err.splitlines()[-1]
+    assert last.startswith("auxout: no profile describes vllm==9.9.0 (version 9.9.0) yet; add --profile (")
+    assert last.endswith(
+        f"It differs from vllm=={NEWEST} in 2 places (1 in files, 1 in fields): auxout drift vllm=={NEWEST} vllm==9.9.0"
+    )
+    assert releases == [NEWEST, "9.9.0"]
+    assert run("drift", f"vllm=={NEWEST}", "vllm==9.9.0", "--source").code == 1
+
+
+def test_conform_where_drift_cannot_tell(releases: list[str], run: Any) -> None:
+    ran = run("conform", "vllm==9.8.0")
+    assert (ran.code, ran.err.splitlines()[-1].endswith(f"({' or '.join(PROFILES)})")) == (2, True)
+    assert releases == [NEWEST, "9.8.0"]
+    ran = run("smoke", "vllm==9.9.0")
+    assert (ran.code, ran.err.splitlines()[-1].endswith(f"({' or '.join(PROFILES)})")) == (2, True)
+
+
+def test_conform_of_a_version_that_did_not_change(releases: list[str], run: Any, tmp_path: Path) -> None:
+    wheel = packed(tmp_path / "vllm-9.7.0-py3-none-any.whl", FILES)
+    last = run("conform", wheel).err.splitlines()[-1]
+    assert f"Its source has no drift from vllm=={NEWEST}: auxout drift vllm=={NEWEST} {wheel}" in last
+    assert releases == [NEWEST]

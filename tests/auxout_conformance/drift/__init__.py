@@ -6,7 +6,7 @@ and the older one's suite is played on the newer code, as far as that can be bui
 """
 
 from .behaviour import Playing
-from .drifter import compare
+from .drifter import compare, from_the_newest_known
 from .outcome import Difference, Drift, Line, Part, Result, Side
 from .record import dump
 from .render import in_one_line, lines, summary_line
@@ -21,6 +21,7 @@ __all__ = [
     "Side",
     "compare",
     "dump",
+    "from_the_newest_known",
     "in_one_line",
     "lines",
     "summary_line",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from .. import known
 from ..targets import TargetError
 from ..verdicts import Progress
 from . import behaviour, comparing, trees
@@ -12,6 +13,15 @@ from .behaviour import Playing
 from .outcome import Drift, Played, Side
 
 OnProgress = Callable[[Progress], None]
+
+
+def from_the_newest_known(name: str, progress: OnProgress | None = None) -> Drift:
+    """How the source of a vLLM without a profile differs from the newest release that has one.
+
+    Raises:
+        TargetError: one of the two cannot be read.
+    """
+    return compare(f"vllm=={known.newest_release()}", name, progress)
 
 
 def compare(old: str, new: str, progress: OnProgress | None = None, playing: Playing | None = None) -> Drift:

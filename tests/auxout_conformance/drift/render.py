@@ -58,12 +58,11 @@ def in_one_line(drift: Drift) -> str:
     """What a command says that stumbles over a version without a profile."""
     command = f"auxout drift {drift.old.name} {drift.new.name}"
     if not drift.differences:
-        return printable(f"its source has no drift from {drift.old.name}: {command}")
+        return printable(f"Its source has no drift from {drift.old.name}: {command}")
     counted = [(each, len(drift.of(each))) for each in Part]
     parts = ", ".join(f"{number} in {part.value}" for part, number in counted if number)
-    return printable(
-        f"it differs from {drift.old.name} in {len(drift.differences)} places ({parts}): {command}"
-    )
+    places = _places(len(drift.differences))
+    return printable(f"It differs from {drift.old.name} in {places} ({parts}): {command}")
 
 
 def _difference(each: Difference) -> Iterator[str | Text]:

@@ -20,6 +20,14 @@ class TargetError(Exception):
     """A target that cannot be judged; the message is one sentence for the user."""
 
 
+class NoProfile(TargetError):
+    """A vLLM that no profile describes; ``name`` is how the user named it."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
 class PatchError(TargetError):
     """A diff that cannot be read or does not apply."""
 
