@@ -142,7 +142,7 @@ def _drift(args: argparse.Namespace, words: Sequence[str]) -> int:
         files.check_writable(args.json, _DRIFT)
     try:
         with progress_display() as display:
-            playing = None if args.source else drift.Playing(args.suite, args.seed, args.profile)
+            playing = None if args.source else drift.Playing(args.suite, args.seed, args.profile, args.python)
             found = drift.compare(args.old, args.new, display.show, playing)
     except TargetError as error:
         raise UserMistake(str(error)) from None

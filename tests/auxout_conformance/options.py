@@ -88,7 +88,8 @@ OLD and NEW are a released, installed or checked-out vLLM: vllm==X, vllm, a whee
 connector's folder alone. Of both the protocol's part is found (the connector's package, and what of the engine calls
 it, feeds it or is given its answers) and compared: files, signatures, fields, calls in order, refusals, conditions. A
 line that begins with - is only in OLD, one that begins with + only in NEW. Then the suite of OLD's protocol version is
-played on both, and each clause that NEW answers otherwise is shown with an example.
+played on both, and each clause that NEW answers otherwise is shown with an example. Where `make real` was made, 20
+engine events are played on both schedulers, and the order of connector calls is compared.
 
 examples
   auxout drift vllm==0.32.0 vllm==0.33.0                what does a profile of 0.33 need?
@@ -318,6 +319,9 @@ def _add_drift(commands: argparse._SubParsersAction[Parser]) -> None:
     drift.add_argument("--source", action="store_true", help="compare the source alone, play nothing")
     _add_suite(drift, "smoke")
     _add_profile(drift, "the protocol version of OLD, where its files do not tell")
+    drift.add_argument(
+        "--python", metavar="P", help="a Python with what vLLM imports (default: .venv-real of `make real`)"
+    )
     drift.add_argument("--seed", type=int, metavar="N", help="seed of the random scenarios")
 
 

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from auxout_conformance import drift, known
-from auxout_conformance.drift import Line, Part, trees
+from auxout_conformance.drift import Line, Part, order, trees
 from auxout_conformance.targets import TargetError, wheels
 from auxout_spec.profiles import PROFILES
 
@@ -138,6 +138,12 @@ FILES = {
     "vllm/v1/outputs.py": OUTPUTS,
     "vllm/config.py": CONFIG,
 }
+
+
+@pytest.fixture(autouse=True)
+def no_real_scheduler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What ``make real`` made is left alone: a tree of a few lines has no scheduler."""
+    monkeypatch.setattr(order, "PYTHON", tmp_path / "no-python")
 
 
 def written(root: Path, files: dict[str, str]) -> Path:
@@ -551,3 +557,64 @@ def test_conform_of_a_version_that_did_not_change(releases: list[str], run: Any,
     last = run("conform", wheel).err.splitlines()[-1]
     assert f"Its source has no drift from vllm=={NEWEST}: auxout drift vllm=={NEWEST} {wheel}" in last
     assert releases == [NEWEST]
+
+
+ROWS = {
+    "scheduler connector is built with": (
+        "+ AuxOutputSchedulerConnector(kv_cache_manager, kv_connector=None)",
+    ),
+    "hashes that are sent": ("SCHED-HASH-1", "+ reads request.num_computed_tokens"),
+    "final hashes of an ended request": ("SCHED-TERM-5",),
+    "rows of a block whose KV is resident": (
+        "+ calls self._retained_hashes.extend(keys)",
+        "+ tests block not in self._kv_cached and self._gpu_cached(keys[-1])",
+    ),
+    "metadata": (
+        "+ retained_block_hashes: PackedBlockHashes | None = None",
+        "+ released_block_hashes: PackedBlockHashes | None = None",
+    ),
+    "KV found elsewhere": (
+        "+ asks self.connector.get_num_new_matched_tokens(request, block_aligned_local) for ext_tokens",
+        "+ calls self.aux_output_connector.cap_external_hit(request, num_new_local_computed_tokens",
+        "+ tests num_hit % self._block_size == 0 and num_hit <= self.max_cache_hit(request)",
+    ),
+    "local prefix hit": (
+        "+ calls self.aux_output_connector.max_cache_hit(request)",
+        "+ KVCacheManager.get_computed_blocks(request, max_cache_hit_length=None)",
+    ),
+    "store that is full of referenced objects": (
+        "STORE-PUT-3",
+        "- raises BlockObjectStoreError: auxiliary output store cannot retain the requested batch",
+        "+ logs warning: Auxiliary output store grows to %d bytes",
+    ),
+    "a key that is stored and unreferenced, written again": ("STORE-PUT-1",),
+    "session turn": (
+        "vllm/v1/core/sched/scheduler.py Scheduler._update_request_as_session",
+        "+ del session.block_hashes[keep_end // self.hash_block_size:]  where keep_end = session.num_tokens - 1",
+    ),
+    "block hash": (
+        "+ takes (hash_block_size, caching_hash_fn, num_hash_lookahead_tokens=0)",
+        "+ tests speculative_config is None or not speculative_config.use_eagle_block_drop()",
+    ),
+}
+"""What profile 0.33 changes, row by row, and what of the output names it."""
+
+
+@pytest.mark.slow
+def test_every_row_of_profile_0_33_is_named() -> None:
+    """What differs from vLLM 0.32.0 to 0.33.0, found without knowing it."""
+    pytest.importorskip("torch", reason="the worker needs it")
+    try:
+        found = drift.compare("vllm==0.32.0", "vllm==0.33.0", None, drift.Playing())
+    except TargetError as error:
+        pytest.skip(str(error))
+    lines = [str(line).strip() for line in drift.lines(found)]
+    missing = {
+        row: [each for each in marks if not any(line.startswith(each) for line in lines)]
+        for row, marks in ROWS.items()
+    }
+    assert not {row: marks for row, marks in missing.items() if marks}
+    assert found.result is drift.Result.DRIFT
+    users = {each.path for each in found.differences if each.part is Part.CALLS}
+    assert "vllm/v1/core/sched/scheduler.py" in users
+    assert not [each.path for each in found.differences if "llama" in each.path], "names of other things"

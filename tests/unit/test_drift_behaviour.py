@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 from collections.abc import Callable
 from importlib import resources
@@ -14,10 +15,11 @@ import jsonschema
 import pytest
 
 from auxout_conformance import drift
-from auxout_conformance.drift import Result, behaviour
+from auxout_conformance.drift import Result, behaviour, order
+from auxout_conformance.drift.trees import read
 from auxout_conformance.hosts import Child, DoesNotLoad
 from auxout_conformance.observation import Raised
-from auxout_conformance.targets import Target, wheels
+from auxout_conformance.targets import Target, TargetError, wheels
 from auxout_conformance.targets.drivers import Sizes
 from auxout_conformance.targets.loading import LoadSpec
 from auxout_spec.calls import BeginStep, BuildConnectorMeta
@@ -40,6 +42,13 @@ class AuxOutputWorkerConnector:
         pass
 """
 Edit = Callable[..., Path]
+REAL = order.PYTHON
+
+
+@pytest.fixture(autouse=True)
+def no_real_scheduler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What ``make real`` made is left alone: a tree of a few lines has no scheduler."""
+    monkeypatch.setattr(order, "PYTHON", tmp_path / "no-python")
 
 
 @pytest.fixture
@@ -223,3 +232,77 @@ def test_a_worker_gets_metadata_of_its_own_class(newer: Edit) -> None:
         running.close()
     assert isinstance(seen, Raised)
     assert (seen.type, seen.message) == ("ValueError", "3 7")
+
+
+EVENTS = {"version": "1", "events": [["add A", []], ["step", ["build_connector_meta({A: 1})"]]]}
+
+
+@pytest.fixture
+def schedulers(tree: Path, newer: Edit, tmp_path: Path) -> Callable[..., drift.Drift]:
+    """Compares two trees with a Python that says what their file ``vllm/said.py`` says."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\ncd "${PYTHONPATH#*:}" && . ./vllm/run.py && cat vllm/said.py\n')
+    python.chmod(0o755)
+
+    def compare(old: str, new: str, *, run: str = "", named: Path | None = python) -> drift.Drift:
+        roots = tree, newer()
+        for root, said in zip(roots, (old, new), strict=True):
+            (root / "vllm" / "said.py").write_text(said)
+            (root / "vllm" / "run.py").write_text(run)
+        return drift.compare(*map(str, roots), None, PLAYING._replace(python=named and str(named)))
+
+    return compare
+
+
+def test_the_order_of_calls_on_both_schedulers(schedulers: Callable[..., drift.Drift]) -> None:
+    later = json.dumps(EVENTS).replace('["build', '["max_cache_hit(A)", "build')
+    found = schedulers(json.dumps(EVENTS), later)
+    assert [(each.path, each.name) for each in found.of(drift.Part.ORDER)] == [("event 2", "step")]
+    lines = [f"{line.mark} {line.text}" for line in found.of(drift.Part.ORDER)[0].lines]
+    assert lines == ["+ max_cache_hit(A)", "  build_connector_meta({A: 1})"]
+    assert (found.result, found.unordered) == (Result.DRIFT, "")
+    assert schedulers(json.dumps(EVENTS), json.dumps(EVENTS)).result is Result.NONE
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "why"),
+    [
+        ("{}", {}, "answered with something unreadable"),
+        (
+            "",
+            {"run": "echo No module named msgspec >&2; exit 1"},
+            "does not run with .*: No module named msgspec",
+        ),
+        ("", {"run": "exit 1"}, "it said nothing"),
+        ("", {"named": Path("/no/such/python")}, "cannot run /no/such/python: no such file"),
+        ("", {"named": None}, "`make real` makes one"),
+    ],
+)
+def test_why_the_order_was_not_recorded(
+    said: str, options: dict[str, Any], why: str, schedulers: Callable[..., drift.Drift]
+) -> None:
+    found = schedulers(said, said, **options)
+    assert re.search(why, found.unordered)
+    assert (found.result, found.differences) == (Result.NONE, ()), "it is told, and changes no verdict"
+    (line,) = (str(line) for line in drift.lines(found))
+    assert line == f"note: the order of connector calls was not recorded: {found.unordered}"
+
+
+def test_a_scheduler_that_takes_too_long(
+    schedulers: Callable[..., drift.Drift], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order, "SECONDS", 0.2)
+    assert "took over 0.2 s" in schedulers("", "", run="sleep 5").unordered
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL.is_file(), reason="needs what `make real` makes")
+def test_the_released_schedulers() -> None:
+    """The newest connector asks for a bound before the prefix cache is looked up; the one before did not."""
+    try:
+        trees = [read(f"vllm=={version}") for version in ("0.32.0", "0.33.0")]
+    except TargetError as error:
+        pytest.skip(str(error))
+    found = order.compare(trees[0], trees[1], str(REAL))
+    lines = [f"{line.mark} {line.text}" for line in found[0].lines]
+    assert lines[:2] == ["+ max_cache_hit(A)", "  KV get_computed_blocks(A)"]

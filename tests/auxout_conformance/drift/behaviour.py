@@ -38,6 +38,8 @@ class Playing(NamedTuple):
     """None: the fixed scenarios."""
     profile: str | None = None
     """The older one's protocol version; None: that of its version."""
+    python: str | None = None
+    """One with what vLLM imports, for the real schedulers; None: that of ``make real``."""
 
 
 def play(old: Tree, new: Tree, playing: Playing, progress: OnProgress) -> tuple[Played, ...]:

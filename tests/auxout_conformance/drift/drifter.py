@@ -8,7 +8,7 @@ from collections.abc import Callable
 from .. import known
 from ..targets import TargetError
 from ..verdicts import Progress
-from . import behaviour, comparing, trees
+from . import behaviour, comparing, order, trees
 from .behaviour import Playing
 from .outcome import Drift, Played, Side
 
@@ -53,5 +53,12 @@ def compare(old: str, new: str, progress: OnProgress | None = None, playing: Pla
             played = behaviour.play(read[0], read[1], playing, told)
         except TargetError as error:
             notes.append(f"no suite was played: {error}")
+    unordered = ""
+    if playing is not None:
+        told(Progress(new, "connector calls on the real schedulers", 0, 0))
+        try:
+            differences += tuple(order.compare(read[0], read[1], playing.python))
+        except order.NotRecorded as error:
+            unordered = str(error)
     before, after = (Side(tree.name, tree.version) for tree in read)
-    return Drift(before, after, differences, played, tuple(notes), time.monotonic() - started)
+    return Drift(before, after, differences, played, tuple(notes), unordered, time.monotonic() - started)

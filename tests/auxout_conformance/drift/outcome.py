@@ -31,6 +31,7 @@ class Part(str, Enum):
     INPUTS = "inputs"
     CAPTURE = "capture"
     GATES = "gates"
+    ORDER = "order"
 
     @property
     def sentence(self) -> str:
@@ -49,6 +50,7 @@ _SENTENCES = {
     "inputs": "How the engine makes and changes what the connector reads of a request.",
     "capture": "Functions outside the package that it imports and that hand it rows, sizes and groups.",
     "gates": "Conditions, refusals and environment variables that decide whether and where the connector is on.",
+    "order": "Calls of the connector and of the KV cache manager, on the real schedulers, in 20 engine events.",
 }
 
 
@@ -189,6 +191,8 @@ class Drift:
     played: tuple[Played, ...] = ()
     notes: tuple[str, ...] = ()
     """What was not looked at, and why."""
+    unordered: str = ""
+    """Why the order of connector calls was not recorded; empty if it was, or was not asked for."""
     seconds: float = 0.0
 
     @property

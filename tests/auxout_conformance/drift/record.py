@@ -28,6 +28,7 @@ def dump(drift: Drift, head: dict[str, Any]) -> str:
         "differences": [_difference(each) for each in drift.differences],
         "played": [_played(each) for each in drift.played],
         "notes": list(drift.notes),
+        "unordered": drift.unordered,
         "seconds": drift.seconds,
     }
     return json.dumps(data, indent=2) + "\n"

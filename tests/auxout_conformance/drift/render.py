@@ -36,6 +36,8 @@ def lines(drift: Drift) -> Iterator[str | Text]:
     for played in drift.played:
         if played.left:
             yield f"note: the {played.half} was not played: {printable(played.left)}"
+    if drift.unordered:
+        yield f"note: the order of connector calls was not recorded: {printable(drift.unordered)}"
 
 
 def summary_line(drift: Drift) -> str:
