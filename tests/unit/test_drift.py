@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import zipfile
 from importlib import resources
@@ -600,14 +601,21 @@ ROWS = {
 """What profile 0.33 changes, row by row, and what of the output names it."""
 
 
-@pytest.mark.slow
-def test_every_row_of_profile_0_33_is_named() -> None:
-    """What differs from vLLM 0.32.0 to 0.33.0, found without knowing it."""
+@pytest.fixture(scope="module")
+def from_0_32_to_0_33() -> drift.Drift:
+    """What differs from vLLM 0.32.0 to 0.33.0."""
     pytest.importorskip("torch", reason="the worker needs it")
-    try:
-        found = drift.compare("vllm==0.32.0", "vllm==0.33.0", None, drift.Playing())
-    except TargetError as error:
-        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(order, "PYTHON", Path("no-python"))
+        try:
+            return drift.compare("vllm==0.32.0", "vllm==0.33.0", None, drift.Playing())
+        except TargetError as error:
+            pytest.skip(str(error))
+
+
+@pytest.mark.slow
+def test_every_row_of_profile_0_33_is_named(from_0_32_to_0_33: drift.Drift) -> None:
+    found = from_0_32_to_0_33
     lines = [str(line).strip() for line in drift.lines(found)]
     missing = {
         row: [each for each in marks if not any(line.startswith(each) for line in lines)]
@@ -618,3 +626,19 @@ def test_every_row_of_profile_0_33_is_named() -> None:
     users = {each.path for each in found.differences if each.part is Part.CALLS}
     assert "vllm/v1/core/sched/scheduler.py" in users
     assert not [each.path for each in found.differences if "llama" in each.path], "names of other things"
+
+
+def shown_in_docs(what: str) -> str:
+    """A block of the page about drift, as a pattern: ``...`` stands for anything, alone on a line for any lines."""
+    page = (Path(__file__).parents[2] / "docs" / "drift.md").read_text(encoding="utf-8")
+    (block,) = re.findall(rf"<!-- shown: {re.escape(what)} -->\n```text\n(.*?)```", page, re.DOTALL)
+    pattern = ""
+    for line in block.splitlines():
+        pattern += "(?:.*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") + "\n"
+    return pattern
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_it_says(from_0_32_to_0_33: drift.Drift) -> None:
+    said = "\n".join([*map(str, drift.lines(from_0_32_to_0_33)), drift.summary_line(from_0_32_to_0_33), ""])
+    assert re.search(f"^{shown_in_docs('vllm==0.32.0 vllm==0.33.0')}$", said, re.MULTILINE)

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class AuxOutputWorkerConnector:
 """
 Edit = Callable[..., Path]
 REAL = order.PYTHON
+EMPTY = drift.Drift(drift.Side("old", ""), drift.Side("new", ""), ())
 
 
 @pytest.fixture(autouse=True)
@@ -306,3 +308,7 @@ def test_the_released_schedulers() -> None:
     found = order.compare(trees[0], trees[1], str(REAL))
     lines = [f"{line.mark} {line.text}" for line in found[0].lines]
     assert lines[:2] == ["+ max_cache_hit(A)", "  KV get_computed_blocks(A)"]
+    said = "\n".join(map(str, drift.lines(replace(EMPTY, differences=tuple(found)))))
+    page = (Path(__file__).parents[2] / "docs" / "drift.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"<!-- shown: order -->\n```text\n(.*?)```", page, re.DOTALL)
+    assert block in said

@@ -1,8 +1,8 @@
 """Drift: what of the protocol differs from one vLLM to another, for which there may be no profile yet.
 
-The protocol's part of a vLLM is found by structure: the connector's package, whoever uses its names, what it reads of a
-request and who writes that, what its answers are given to, and what it imports. Both are compared by syntax tree,
-and the older one's suite is played on the newer code, as far as that can be built.
+The protocol's part of a vLLM is found by structure: the connector's package, the modules that use its names, what it
+reads of a request and where that is written, what its answers are given to, and what it imports. Both are compared by
+syntax tree, and the older one's suite is played on the newer code, as far as that can be built.
 """
 
 from .behaviour import Playing

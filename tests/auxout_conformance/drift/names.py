@@ -1,8 +1,8 @@
 """Which words stand for the protocol in a vLLM, and which modules use them; found from the package, not from a list.
 
-The package of the connector has public names. Whoever imports one takes part. So does whoever uses a name that has the
-package's stem in it (``aux_output``, ``AuxOutput``), which is how vLLM names fields, configuration and options, or the
-option of a request that the package reads.
+The package of the connector has public names. A module that imports one takes part. So does a module that uses a name
+with the package's stem in it (``aux_output``, ``AuxOutput``), which is how vLLM names fields, configuration and
+options, or the option of a request that the package reads.
 """
 
 from __future__ import annotations
