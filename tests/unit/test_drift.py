@@ -491,6 +491,17 @@ def test_what_is_no_vllm(name: str, said: str, tmp_path: Path, monkeypatch: pyte
         trees.read(name.format(tmp=tmp_path))
 
 
+@pytest.mark.parametrize("depth", [200, 450, 900, 5000])
+def test_code_that_is_nested_without_end(depth: int, changed: Changed) -> None:
+    """It is compared, or it is said in a sentence that it cannot be; how deep is too deep depends on the Python."""
+    path, said = f"{FOLDER}/worker.py", ""
+    try:
+        said = changed(path, ("return", f"x = {' + '.join(['1'] * depth)}\n    return")).differences[0].path
+    except TargetError as error:
+        said = str(error)
+    assert said == path or said.endswith("has an expression that is nested too deeply to be compared")
+
+
 def test_a_tree_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "MAX_FILES", 3)
     with pytest.raises(TargetError, match="more than any vLLM"):
@@ -642,3 +653,22 @@ def shown_in_docs(what: str) -> str:
 def test_the_page_shows_what_it_says(from_0_32_to_0_33: drift.Drift) -> None:
     said = "\n".join([*map(str, drift.lines(from_0_32_to_0_33)), drift.summary_line(from_0_32_to_0_33), ""])
     assert re.search(f"^{shown_in_docs('vllm==0.32.0 vllm==0.33.0')}$", said, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_what_profile_0_32_changed_is_named() -> None:
+    """The three parameters in which profiles 0.31 and 0.32 differ, in the source of the releases."""
+    try:
+        found = drift.compare("vllm==0.31.0", "vllm==0.32.0")
+    except TargetError as error:
+        pytest.skip(str(error))
+    name = "AuxOutputSchedulerConnector.build_connector_meta"
+    assert told(found, Part.PACKAGE, name) == ["+ reads request.num_prompt_tokens"]  # clamps_prompt_start
+    (session,) = told(found, Part.INPUTS, "Scheduler._update_request_as_session")
+    assert session.startswith("+ del session.block_hashes[")  # truncates_session_hashes
+    reset = told(found, Part.CALLS, "Scheduler.reset_prefix_cache")
+    assert [line.partition("(")[0] for line in reset] == [  # guards_running_reset
+        "- raises RuntimeError",
+        "- raises RuntimeError",
+        "  calls self.aux_output_connector.reset",
+    ]

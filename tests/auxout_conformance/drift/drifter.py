@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from .. import known
 from ..targets import TargetError
 from ..verdicts import Progress
 from . import behaviour, comparing, order, trees
 from .behaviour import Playing
-from .outcome import Drift, Played, Side
+from .outcome import Drift, Side
+from .trees import Tree
 
 OnProgress = Callable[[Progress], None]
 
@@ -39,26 +41,39 @@ def compare(old: str, new: str, progress: OnProgress | None = None, playing: Pla
     """
     started = time.monotonic()
     told = progress or (lambda _: None)
-    read: list[trees.Tree] = []
+    read: list[Tree] = []
     for name in (old, new):
         told(Progress(name, "reading its source", 0, 0))
         read.append(trees.read(name))
     told(Progress(new, f"comparing with {old}", 0, 0))
-    differences = comparing.compare(*read)
+    try:
+        differences = comparing.compare(*read)
+    except RecursionError:
+        raise TargetError(
+            f"{old} or {new} has an expression that is nested too deeply to be compared"
+        ) from None
     alone = [tree.name for tree in read if not tree.whole]
     notes = [f"the engine around it was not compared: {name} is a connector's folder alone" for name in alone]
-    played: tuple[Played, ...] = ()
-    if playing is not None:
-        try:
-            played = behaviour.play(read[0], read[1], playing, told)
-        except TargetError as error:
-            notes.append(f"no suite was played: {error}")
-    unordered = ""
-    if playing is not None:
-        told(Progress(new, "connector calls on the real schedulers", 0, 0))
-        try:
-            differences += tuple(order.compare(read[0], read[1], playing.python))
-        except order.NotRecorded as error:
-            unordered = str(error)
     before, after = (Side(tree.name, tree.version) for tree in read)
-    return Drift(before, after, differences, played, tuple(notes), unordered, time.monotonic() - started)
+    found = Drift(before, after, differences, notes=tuple(notes))
+    if playing is not None:
+        found = _ordered(_played(found, read, playing, told), read, playing, told)
+    return replace(found, seconds=time.monotonic() - started)
+
+
+def _played(found: Drift, read: list[Tree], playing: Playing, told: OnProgress) -> Drift:
+    """With what the older one's suite says of the newer code."""
+    try:
+        return replace(found, played=behaviour.play(read[0], read[1], playing, told))
+    except TargetError as error:
+        return replace(found, notes=(*found.notes, f"no suite was played: {error}"))
+
+
+def _ordered(found: Drift, read: list[Tree], playing: Playing, told: OnProgress) -> Drift:
+    """With the order of connector calls on both schedulers."""
+    told(Progress(read[1].name, "connector calls on the real schedulers", 0, 0))
+    try:
+        order_differs = tuple(order.compare(read[0], read[1], playing.python))
+    except order.NotRecorded as error:
+        return replace(found, unordered=str(error))
+    return replace(found, differences=(*found.differences, *order_differs))

@@ -57,9 +57,7 @@ def _events(tree: Tree, python: str) -> Events:
     with Scratch() as scratch:
         root, home = scratch / "root", scratch / "home"
         home.mkdir()
-        for path, text in tree.texts.items():
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(text, encoding="utf-8")
+        _unpack(tree, root)
         environment = isolation.environment(str(home)) | {"PYTHONPATH": f"{TESTS}:{root}"}
         try:
             done = subprocess.run(
@@ -80,6 +78,12 @@ def _events(tree: Tree, python: str) -> Events:
         said = done.stderr.strip().splitlines() or ["it said nothing"]
         raise NotRecorded(f"{tree.name} does not run with {python}: {said[-1]}")
     return _read(tree.name, done.stdout)
+
+
+def _unpack(tree: Tree, root: Path) -> None:
+    for path, text in tree.texts.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
 
 
 def _read(name: str, text: str) -> Events:

@@ -207,6 +207,7 @@ class Drift:
 
     @property
     def exit_code(self) -> int:
+        """That of the command."""
         return self.result.exit_code
 
     def of(self, part: Part) -> tuple[Difference, ...]:
