@@ -210,13 +210,15 @@ def _view_to_json(view: RequestView) -> dict[str, Json]:
 
 
 def _view(data: Json) -> RequestView:
-    fields = reading.record(data, "a request", RequestView._fields)
+    *written, computed = RequestView._fields
+    fields = reading.record(data, "a request", written, (computed,))
     counts = ("num_tokens", "num_prompt_tokens", "num_output_tokens", "prompt_start")
     return RequestView(
         reading.text(fields["request_id"], "request_id"),
         *(reading.integer(fields[name], name, 0) for name in counts),
         block_hashes=_hash_list(fields["block_hashes"]),
         finished=reading.boolean(fields["finished"], "finished"),
+        num_computed_tokens=reading.integer(fields.get(computed, 0), computed, 0),
     )
 
 

@@ -46,6 +46,8 @@ class RequestView(NamedTuple):
     prompt_start: int
     block_hashes: tuple[BlockHash, ...]
     finished: bool = False
+    num_computed_tokens: int = 0
+    """Tokens whose KV is computed, those of steps in flight included; read from profile 0.33 on."""
 
 
 class Metadata(NamedTuple):

@@ -62,6 +62,8 @@ def main(argv: list[str]) -> int:
             session.close()
             sizes = request["sizes"] and Sizes(*request["sizes"])
             looks = Representation(**request["representation"])
+            if adapter.prepare is not None:
+                adapter.prepare(request["block_size"])
             session = Session(adapter, request["new"], sizes, looks, elsewhere)
             continue
         seen = session.call(trace.call_from_json(request))

@@ -16,6 +16,7 @@ from . import (
     client,
     completion,
     covering,
+    drift,
     expect,
     exploring,
     files,
@@ -33,7 +34,7 @@ from .known import deviations_of
 from .mistakes import UserMistake, check_profile, did_you_mean
 from .options import build_parser
 from .screen import STYLES, Display, Screen, progress_display
-from .targets import PatchError, Target, TargetError, list_targets, patched, resolve
+from .targets import NoProfile, PatchError, Target, TargetError, list_targets, patched, resolve
 from .timeline import of_violation, picture, terminal
 from .verdicts import Interrupted, Report, Suite, Verdict, Violation
 
@@ -42,6 +43,15 @@ _WORST_FIRST = (Verdict.VIOLATION, Verdict.BROKEN, Verdict.INCOMPLETE, Verdict.C
 _REPORT = "report"
 _EXPECT = "expectation file"
 _PICTURE = "picture"
+_DRIFT = "drift file"
+
+
+class WithoutProfile(UserMistake):
+    """A target that no profile describes; ``target`` is its name."""
+
+    def __init__(self, message: str, target: str) -> None:
+        super().__init__(message)
+        self.target = target
 
 
 def run(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -64,7 +74,10 @@ def _conform(args: argparse.Namespace, words: Sequence[str]) -> int:
     expectations, old = _expectations(args)
     if args.report:
         files.check_writable(args.report, _REPORT)
-    targets = _resolved(args.targets, args.profile, args.patch)
+    try:
+        targets = _resolved(args.targets, args.profile, args.patch)
+    except WithoutProfile as mistake:
+        raise UserMistake(f"{mistake}{_drift_of(mistake.target)}") from None
     for target in targets:
         for given in (expectations, old):
             if given is not None:
@@ -123,6 +136,32 @@ def _sides(args: argparse.Namespace) -> tuple[str, str]:
     if not args.patch and not args.base_rev:
         raise UserMistake("name a patch, or revisions of the base with --base-rev and --rev")
     return args.patch or args.base, base
+
+
+def _drift(args: argparse.Namespace, words: Sequence[str]) -> int:
+    if args.json:
+        files.check_writable(args.json, _DRIFT)
+    try:
+        with progress_display() as display:
+            playing = None if args.source else drift.Playing(args.suite, args.seed, args.profile, args.python)
+            found = drift.compare(args.old, args.new, display.show, playing)
+    except TargetError as error:
+        raise UserMistake(str(error)) from None
+    if args.json:
+        files.write_text(args.json, drift.dump(found, report.header(["auxout", *words])), _DRIFT)
+    screen = Screen()
+    screen.lines(drift.lines(found))
+    screen.line(drift.summary_line(found), "green" if found.exit_code == 0 else "bold red")
+    return found.exit_code
+
+
+def _drift_of(name: str) -> str:
+    """What ends the sentence that a vLLM has no profile: how its source differs; empty if that cannot be told."""
+    try:
+        with progress_display() as display:
+            return f". {drift.in_one_line(drift.from_the_newest_known(name, display.show))}"
+    except TargetError:
+        return ""
 
 
 def _completion(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -298,6 +337,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
     "targets": _targets,
     "init": _init,
     "verify": _verify,
+    "drift": _drift,
     "client-check": _client_check,
 }
 
@@ -313,6 +353,8 @@ def _resolve(name: str, profile: str | None, patch: str | None = None) -> Target
         return patched(target, patch) if patch else target
     except PatchError as error:
         raise UserMistake(str(error)) from None
+    except NoProfile as error:
+        raise WithoutProfile(str(error), error.name) from None
     except TargetError as error:
         known = [each.name for each in list_targets()]
         one_word = name.replace("-", "_").isidentifier() and name not in known

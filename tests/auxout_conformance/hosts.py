@@ -191,6 +191,7 @@ class Child:
     ) -> None:
         self._name, self._call_seconds = target.name, call_seconds
         self._twin = Twin(target)
+        self._block_size = 1
         self._ended: TargetBroken | None = None
         self._waited = 0.0
         flags, more = ["-O"] if optimized else [], [isolation.WATCHED] if watched else []
@@ -221,8 +222,12 @@ class Child:
             raise
 
     def new(self, profile: str, sizes: Sizes | None = None, representation: Representation = PLAIN) -> None:
-        data = {"new": profile, "sizes": sizes and list(sizes), "representation": representation._asdict()}
-        self._write(data, "starting over")
+        made = {"sizes": sizes and list(sizes), "representation": representation._asdict()}
+        self._write({"new": profile, **made, "block_size": self._block_size}, "starting over")
+
+    def prepare(self, block_size: int) -> None:
+        """Say what an engine is like whose connectors are made next: its tokens per block."""
+        self._block_size = block_size
 
     def call(self, call: Call) -> Observation:
         data = trace.call_to_json(call)

@@ -58,6 +58,10 @@ class EngineRequest:
     def num_output_tokens(self) -> int:
         return self._view.num_output_tokens
 
+    @property
+    def num_computed_tokens(self) -> int:
+        return self._view.num_computed_tokens
+
     def is_finished(self) -> bool:
         return self._view.finished
 

@@ -431,7 +431,7 @@ def test_an_engine_request_has_no_attributes_but_those_of_the_page() -> None:
     names = {name for name in dir(request) if not name.startswith("_")} - {"update", "unchanged"}
     assert names == {
         "request_id", "block_hashes", "sampling_params", "num_prompt_tokens", "num_tokens", "num_output_tokens",
-        "is_finished",
+        "is_finished", "num_computed_tokens",
     }  # fmt: skip
 
 

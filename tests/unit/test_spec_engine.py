@@ -387,7 +387,7 @@ def test_a_refused_call_changes_nothing_in_the_engine() -> None:
 def test_requests_are_seen_as_they_are() -> None:
     request = play(Add("A", 4, 2, 3, "T"), launch(), Land()).requests[0]
     assert engine_state.view(request) == (
-        "A", 5, 4, 1, 2, (engine_state.block_hash((("T", 2),)), engine_state.block_hash((("T", 4),))), False,
+        "A", 5, 4, 1, 2, (engine_state.block_hash((("T", 2),)), engine_state.block_hash((("T", 4),))), False, 4,
     )  # fmt: skip
     assert engine_state.view(request, finished=True).finished
     assert len({engine_state.block_hash((("T", end),)) for end in range(1, 9)}) == 8

@@ -192,10 +192,10 @@ def test_config() -> None:
     assert (config.profile.name, config.block_size, config.depth) == ("0.32", 4, 3)
 
 
-VIEW = RequestView("A", 5, 4, 1, 2, (b"\x01\x02", b"\xff\x00"), True)
+VIEW = RequestView("A", 5, 4, 1, 2, (b"\x01\x02", b"\xff\x00"), True, 3)
 VIEW_JSON = {
     "request_id": "A", "num_tokens": 5, "num_prompt_tokens": 4, "num_output_tokens": 1, "prompt_start": 2,
-    "block_hashes": ["0102", "ff00"], "finished": True,
+    "block_hashes": ["0102", "ff00"], "finished": True, "num_computed_tokens": 3,
 }  # fmt: skip
 CALLS: tuple[tuple[calls.Call, dict[str, Any]], ...] = (
     (

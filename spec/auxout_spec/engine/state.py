@@ -217,6 +217,7 @@ def view(request: EngineRequest, finished: bool = False) -> RequestView:
         request.prompt_start,
         request.block_hashes,
         finished,
+        request.num_computed_tokens,
     )
 
 

@@ -24,7 +24,11 @@ def install() -> None:
     _module("vllm.platforms", current_platform=SimpleNamespace(device_type="cpu"))
     _module("vllm.forward_context", get_forward_context=lambda: nobody)
     _module("vllm.distributed.parallel_state", get_tp_group=lambda: group)
-    _module("vllm.v1.core.kv_cache_utils", resolve_kv_cache_block_sizes=_block_sizes)
+    _module(
+        "vllm.v1.core.kv_cache_utils",
+        resolve_kv_cache_block_sizes=_block_sizes,
+        maybe_convert_block_hash=lambda block_hash: block_hash,
+    )
     _module(CAPTURER, RoutedExpertsCapturer=Capturer, bind_routed_experts_capturer=bind)
 
 

@@ -61,6 +61,12 @@ class Pair:
         self._base.new(profile, sizes, representation)
         self._patched.new(profile, sizes, representation)
 
+    def prepare(self, block_size: int) -> None:
+        for host in (self._base, self._patched):
+            prepare = getattr(host, "prepare", None)
+            if prepare is not None:
+                prepare(block_size)
+
     def call(self, call: Call) -> Observation:
         try:
             self.base_seen = self._base.call(call)
