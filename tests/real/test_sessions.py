@@ -115,7 +115,9 @@ def test_ours_is_never_worse(asynchronous: bool, capfd: pytest.CaptureFixture[st
     faults: list[str] = []
     seed = FIRST_SEED
     while total["original"]["sessions with all turns"] < NUM_SESSIONS:
-        assert seed < FIRST_SEED + 20 * NUM_SESSIONS, "the sessions of these engines never have all their turns"
+        assert seed < FIRST_SEED + 20 * NUM_SESSIONS, (
+            "the sessions of these engines never have all their turns"
+        )
         setting, mix = draw(seed, asynchronous)
         played: dict[str, Played] = {}
         for name in total:
