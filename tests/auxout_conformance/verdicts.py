@@ -93,8 +93,6 @@ class Report:
     verdict: Verdict
     clauses: tuple[ClauseResult, ...] = ()
     violations: tuple[Violation, ...] = ()
-    wrong_answers: tuple[WrongAnswer, ...] = ()
-    """What ``violations`` are where the target is a client."""
     known: tuple[str, ...] = ()
     """Known findings that were shown again."""
     expected: tuple[str, ...] = ()
@@ -112,6 +110,8 @@ class Report:
     """The least and the most of each quantity that it was shown (``auxout_conformance.covered``)."""
     notes: tuple[str, ...] = field(default=())
     """SHOULD clauses that do not hold, and the like; they change no verdict."""
+    wrong_answers: tuple[WrongAnswer, ...] = ()
+    """What ``violations`` are where the target is a client."""
 
     @property
     def exit_code(self) -> int:
