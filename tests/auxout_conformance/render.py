@@ -88,7 +88,8 @@ def violation_lines(violation: Violation, picture: Sequence[Text] = ()) -> list[
 
 def answer_lines(answer: WrongAnswer) -> list[str]:
     """Everything about a case that was answered wrongly; the last line is the replay command, alone."""
-    lines = [f"{answer.clause}  {CLAUSES[answer.clause].sentence}"]
+    clause = answer.clause
+    lines = [f"{clause}  {CLAUSES[clause].sentence}" if clause in CLAUSES else clause]
     lines += field("case", f"{answer.case}: {answer.story}")
     lines += field("expected", answer.expected)
     lines += field("actual", answer.actual)

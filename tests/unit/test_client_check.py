@@ -196,6 +196,16 @@ def test_the_terminal_shows_a_report_as_it_was_shown(
     assert "profile" not in again[-1]
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_report_of_a_later_version_may_name_other_clauses(name: str, shown: report.ReportFile) -> None:
+    text = report.dump(shown.reports, shown.head).replace(
+        shown.reports[0].wrong_answers[0].clause, "CLIENT-NEW-7"
+    )
+    later = report.read(text)
+    assert "CLIENT-NEW-7" in FORMATS[name](later)
+    assert "CLIENT-NEW-7" in report_text(later.reports[0])
+
+
 @pytest.mark.parametrize("field", ["case", "story", "conversation", "expected", "actual", "replay", "clause"])
 def test_a_line_that_lacks_something_is_no_report(field: str, shown: report.ReportFile) -> None:
     lines = report.dump(shown.reports, shown.head).splitlines()
