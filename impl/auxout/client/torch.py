@@ -4,7 +4,7 @@
     rows = moe_rows(batch.rows, schema)
     targets = router_targets(rows, batch.mask)
 
-A batch is written once, into memory that the tensor owns, pinned where it is to travel to a device. Rows of more than
+A batch is written once, into memory that the tensor keeps, pinned where it is to travel to a device. Rows of more than
 256 experts are ``torch.uint16``, which torch stores, copies, compares and converts, but hardly computes with:
 ``router_targets`` converts where ids are used.
 """
@@ -232,8 +232,13 @@ class _Memory:
         self._pin = pin and torch.cuda.is_available()
 
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        self.made.append(torch.empty(shape, dtype=_DTYPES[str(dtype)], pin_memory=self._pin))
-        return self.made[-1].numpy()
+        if self._pin:
+            self.made.append(torch.empty(shape, dtype=_DTYPES[str(dtype)], pin_memory=True))
+            return self.made[-1].numpy()
+        # numpy asks for huge pages and torch does not: of a large batch that is four fifths of the time.
+        values = np.empty(shape, dtype)
+        self.made.append(_shared(values))
+        return values
 
 
 class _Writable:
