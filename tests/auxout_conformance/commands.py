@@ -313,15 +313,24 @@ def _report(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _client_check(args: argparse.Namespace, words: Sequence[str]) -> int:
-    if ":" not in args.function:
-        raise UserMistake(f"{args.function!r} is no function; the form is module:function")
+    for function in args.functions:
+        if ":" not in function:
+            raise UserMistake(f"{function!r} is no function; the form is module:function")
+    cases = client.named(args.case) if args.case else None
+    if args.report:
+        files.check_writable(args.report, _REPORT)
+    checked = [client.check(function, cases) for function in args.functions]
+    if args.report:
+        reports = [each.report() for each in checked]
+        files.write_text(args.report, report.dump(reports, report.header(["auxout", *words])), _REPORT)
     screen = Screen()
-    checked = client.check(args.function, client.named(args.case) if args.case else None)
-    screen.lines(client.lines(checked))
-    if args.table:
-        screen.lines([*client.table(checked), ""])
-    screen.line(client.summary(checked), STYLES[checked.verdict])
-    return checked.verdict.exit_code
+    for each in checked:
+        screen.lines(client.lines(each))
+        if args.table:
+            screen.lines([*client.table(each), ""])
+    for each in checked:
+        screen.line(client.summary(each), STYLES[each.verdict])
+    return _worst(each.verdict for each in checked)
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {

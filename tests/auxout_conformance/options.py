@@ -164,8 +164,9 @@ exit codes
   2  the file is not a trace, or the command was wrong"""
 
 _REPORT = """\
-FILE is what `auxout conform --report FILE` wrote. Without --format it is shown as `conform` showed it. markdown is
-for a pull-request comment or a CI step summary, junit for CI systems, html is one page that loads nothing else.
+FILE is what `--report FILE` of `auxout conform`, `verify` or `client-check` wrote. Without --format it is shown as on
+the terminal then. markdown is for a pull-request comment or a CI step summary, junit for CI systems, html is one page
+that loads nothing else.
 
 examples
   auxout report result.jsonl
@@ -194,8 +195,9 @@ examples
   auxout client-check my_trainer.rows:merge
   auxout client-check my_trainer.rows:merge --case gap-of-one-row
   auxout client-check auxout.client.conversation:play --table
+  auxout client-check mine:merge theirs:merge --report clients.jsonl     for `auxout report`: a page, a comment, JUnit
 
-exit codes
+exit codes, the most serious of several functions (1, then 3, 4, 0)
   0  every case that the function offers is right
   1  one is not
   2  the command line is not usable
@@ -255,9 +257,10 @@ def build_parser() -> Parser:
     _add_profile(clauses, "only the clauses of this protocol version")
     _add(commands, "targets", "show what can be judged here", _TARGETS)
     client = _add(commands, "client-check", "judge how a trainer joins and lays out rows", _CLIENT_CHECK)
-    client.add_argument("function", metavar="FUNCTION", help="module:function")
+    client.add_argument("functions", nargs="+", metavar="FUNCTION", help="module:function")
     client.add_argument("--case", action="append", metavar="NAME", help="only this case; may be repeated")
     client.add_argument("--table", action="store_true", help="also list every case")
+    client.add_argument("--report", metavar="F", help="also write every result to F, as JSON lines")
     init = _add(commands, "init", "start adapters, a test and a CI file of your own", _INIT)
     init.add_argument("dir", metavar="DIR", help="where to write; created if it is not there")
     completion = _add(commands, "completion", "print a script that completes the command line", _COMPLETION)
