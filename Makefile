@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 # Released vLLM versions whose scheduler drives us, in a venv of their own.
 REAL := .venv-real
 RELEASES := 0.31.0 0.32.0
+LIVE := 0.32.0
 REAL_TESTS := $(filter-out tests/real/test_released_connectors.py,$(wildcard tests/real/test_*.py))
 
 # One extra of the package, or all of them where `make setup` ran.
@@ -16,14 +17,14 @@ needs = $(or $(wildcard $(VENV)/installed-dev),$(VENV)/installed-$(1))
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
 .PHONY: help setup conform test patches optimized lint format symbolic explore nightly mutation bench test-gpu bench-gpu
-.PHONY: soak coverage wheel-test docs real clean
+.PHONY: soak coverage wheel-test docs real live clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 setup: $(VENV)/installed-dev  ## install everything for development into .venv
 
-conform: $(call needs,conformance)  ## judge the reference, the implementation and a released vLLM
+conform: $(call needs,symbolic)  ## judge the reference, the implementation and a released vLLM
 	$(BIN)/auxout conform reference impl vllm==0.31.0
 
 test: $(call needs,test)  ## run the tests
@@ -89,6 +90,9 @@ real: $(REAL)/installed $(RELEASES:%=$(REAL)/vllm-%)  ## let the schedulers of r
 	printf '%s\n' $(RELEASES) | xargs -P 2 -I RELEASE env PYTHONPATH=$(REAL)/vllm-RELEASE \
 		$(REAL)/bin/python -m pytest -q $(REAL_TESTS)
 
+live: $(REAL)/engine $(REAL)/vllm-$(LIVE)  ## let a real vLLM engine on the CPU bring rows to a training step
+	env PYTHONPATH=$(REAL)/engine:$(REAL)/vllm-$(LIVE) $(REAL)/bin/python -m pytest -q tests/real/live
+
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) $(REAL) build dist .coverage* .hypothesis .pytest_cache .ruff_cache
 	find spec reference impl tests -name __pycache__ -prune -exec rm -rf {} +
@@ -103,6 +107,13 @@ $(REAL)/installed: tests/real/requirements.txt
 
 $(REAL)/vllm-%: | $(REAL)/installed
 	$(REAL)/bin/python tests/real/unpack.py $* $@
+
+# The compiled vLLM comes first on the path; the metadata of a distribution named vllm is the unpacked release's.
+$(REAL)/engine: tests/real/live/requirements.txt | $(REAL)/installed
+	rm -rf $@.part
+	$(REAL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@.part -r $<
+	rm -rf $@
+	mv $@.part $@
 
 # One venv, one stamp per extra; pip runs one at a time.
 .NOTPARALLEL:

@@ -273,14 +273,13 @@ class AuxOutputSchedulerConnector:
         found = output[request_id]
         start, rows = found.token_start, found.rows
         accepted_end = request.num_tokens - 1
-        span = f"rows [{start}, {start + len(rows)})"
         if accepted_end < start:
             if request.is_finished():
-                what = f"{span} start beyond the accepted end {accepted_end} of a finished request"
+                what = f"{_span(found)} start beyond the accepted end {accepted_end} of a finished request"
                 raise ProtocolViolation("SCHED-TAKE-6", request_id, what)
             return None
         if accepted_end - start > len(rows):
-            what = f"{span} end before the accepted end {accepted_end}"
+            what = f"{_span(found)} end before the accepted end {accepted_end}"
             raise ProtocolViolation("SCHED-TAKE-7", request_id, what)
         return rows[: accepted_end - start]
 
@@ -434,9 +433,13 @@ class AuxOutputSchedulerConnector:
         """Hashes that the scheduler retains and releases; the loads of scheduled requests are done."""
         if self._retention is None:
             return iter((None, None))
-        self._retention.scheduled(scheduled)
-        told = self._retention.take()
+        told = self._retention.take(scheduled)
         return (PackedBlockHashes(b"".join(each), len(each[0])) if each else None for each in told)
+
+
+def _span(output: AuxRequestOutput) -> str:
+    """Which rows an output has."""
+    return f"rows [{output.token_start}, {output.token_start + len(output.rows)})"
 
 
 def _look_up(requests: Mapping[str, Request], request_id: str, clause: str) -> Request:

@@ -107,8 +107,9 @@ class Retention:
             self._told.released.extend(block)
         self._blocks = {}
 
-    def take(self) -> Told:
-        """What was retained and released since it was asked last."""
+    def take(self, scheduled: Iterable[str]) -> Told:
+        """What was retained and released since it was asked last; loads of scheduled requests are done."""
+        self.scheduled(scheduled)
         told, self._told = self._told, Told([], [])
         return told
 

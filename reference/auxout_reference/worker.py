@@ -436,8 +436,7 @@ class WorkerCore:
                 else:
                     outputs[request_id] = AuxRequestOutput(request.emit_cursor, np.array(rows))
                     state.requests[request_id] = replace(request, emit_cursor=request.capture_cursor)
-            error = state.requests[request_id].error
-            if error is not None:
+            if (error := state.requests[request_id].error) is not None:
                 outputs[request_id] = AuxRequestOutput(request.emit_cursor, self._no_rows, error)
         return outputs
 
@@ -445,16 +444,13 @@ class WorkerCore:
         """Land a step whose requests a new generation has dropped: none gets rows of it."""
         state.in_flight = state.in_flight[1:]
         what = f"its step was in flight when generation {state.generation} began"
-        outputs: dict[str, AuxRequestOutput] = {}
-        for request_id in pending.request_ids:
-            error = ProtocolViolation("WORK-BEGIN-3", request_id, what)
-            if request_id not in self._told:
-                self._count(error)
-            outputs[request_id] = AuxRequestOutput(0, self._no_rows, str(error))
-        self._told.update(pending.request_ids)
+        errors = {name: ProtocolViolation("WORK-BEGIN-3", name, what) for name in pending.request_ids}
+        for error in (error for name, error in errors.items() if name not in self._told):
+            self._count(error)
+        self._told.update(errors)
         if not any(step.generation < state.generation for step in state.in_flight):
             self._told.clear()
-        return outputs
+        return {name: AuxRequestOutput(0, self._no_rows, str(error)) for name, error in errors.items()}
 
     def _emitted(self, state: State, request_id: str, rows: NDArray[Any]) -> NDArray[Any]:
         """The rows that a request is due; ``rows`` are those that the step computed."""

@@ -25,6 +25,8 @@ UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 FILL = "x"
 """Fills up ids that are to be longer."""
 MOST_BYTES = 64
+_FAR = 1 << 20
+"""No play has as many hashes."""
 MIN_ROWS = 1 << 12
 """Values that rows must be able to take, since each computation has a row of its own."""
 
@@ -56,6 +58,10 @@ class Representation(NamedTuple):
     """The engine writes into the rows that it gets, where they can be written to."""
     id_length: int = 0
     """Characters of the first id, one more of each further one; shorter ids are filled up at their beginning."""
+    first_ids: str = ""
+    """The ids of the first requests, a line each, where these ids matter; no two are the same."""
+    first_hashes: str = ""
+    """The first hashes in hexadecimal digits, a space between them, where these bytes matter; no two are the same."""
 
 
 PLAIN = Representation()
@@ -169,6 +175,8 @@ class Image:
 
     def __init__(self, representation: Representation) -> None:
         self._made = representation
+        self._first_ids = _lines(representation.first_ids)
+        self._first_hashes = list(map(bytes.fromhex, representation.first_hashes.split()))
         self._ids: dict[RequestId, str] = {}
         self._names: dict[str, RequestId] = {}
         self._hashes: dict[BlockHash, bytes] = {}
@@ -179,13 +187,18 @@ class Image:
         found = self._ids.get(name)
         if found is None:
             number = len(self._ids)
-            found = ID_STYLES[self._made.ids][1](name, number)
-            found = found.rjust(self._made.id_length + number if self._made.id_length else 0, FILL)
+            found = (
+                self._first_ids[number] if number < len(self._first_ids) else self._further_id(name, number)
+            )
             while found in self._names:
                 found = FILL + found
             self._ids[name] = found
             self._names[found] = name
         return found
+
+    def _further_id(self, name: RequestId, number: int) -> str:
+        found = ID_STYLES[self._made.ids][1](name, number)
+        return found.rjust(self._made.id_length + number if self._made.id_length else 0, FILL)
 
     def name(self, request_id: str) -> RequestId:
         """The request that an id is of; an id of none is marked as unknown."""
@@ -208,10 +221,15 @@ class Image:
             return self.block_hash(abstract[:DIGEST_SIZE]) + self.block_hash(abstract[DIGEST_SIZE:])
         found = self._hashes.get(abstract)
         if found is None:
-            number = len(self._hashes)
-            found = HASH_STYLES[self._made.hashes][1](_shuffled(number), self._made.hash_size)
+            found = self._next_hash(len(self._hashes))
             self._hashes[abstract], self._digests[found] = found, abstract
         return found
+
+    def _next_hash(self, number: int) -> bytes:
+        if number < len(self._first_hashes):
+            return self._first_hashes[number]
+        found = HASH_STYLES[self._made.hashes][1](_shuffled(number), self._made.hash_size)
+        return found if found not in self._digests else self._next_hash(number + _FAR)
 
     def digest(self, concrete: bytes) -> BlockHash:
         """The hash that some bytes are of; bytes of none are marked as unknown."""
@@ -232,11 +250,13 @@ class Image:
 
     @property
     def _is_named_plainly(self) -> bool:
-        return (self._made.ids, self._made.id_length) == ("plain", 0)
+        made = self._made
+        return (made.ids, made.id_length, made.first_ids) == ("plain", 0, "")
 
     @property
     def _is_plain(self) -> bool:
-        return (self._made.hashes, self._made.hash_size) == ("digest", DIGEST_SIZE)
+        made = self._made
+        return (made.hashes, made.hash_size, made.first_hashes) == ("digest", DIGEST_SIZE, "")
 
 
 def _mapped(
@@ -288,11 +308,32 @@ def unusable(fields: dict[str, Any]) -> str:
         if not least <= fields.get(name, least) <= most:
             return f"{name} is from {least} to {most}, found {fields[name]}"
     made = Representation(**fields)
+    if wrong := _unusable_firsts(made):
+        return wrong
     if made.top_k > made.experts:
         return f"a layer has {made.top_k} different ids of {made.experts} experts"
     if num_rows(made) < MIN_ROWS:
         return f"there are {num_rows(made)} different rows, at least {MIN_ROWS} are needed"
     return ""
+
+
+def _lines(text: str) -> list[str]:
+    """Only a newline ends one: an id may hold what else counts as an end of a line."""
+    return text.split("\n") if text else []
+
+
+def _unusable_firsts(made: Representation) -> str:
+    """What is wrong with the first ids and hashes that are given; empty if nothing is."""
+    ids = _lines(made.first_ids)
+    if len(set(ids)) < len(ids) or not all(ids):
+        return "first_ids has an id twice, or an empty one"
+    try:
+        hashes = list(map(bytes.fromhex, made.first_hashes.split()))
+    except ValueError:
+        return f"first_hashes are hexadecimal digits, found {made.first_hashes!r}"
+    if any(len(each) != made.hash_size for each in hashes):
+        return f"first_hashes are of {made.hash_size} bytes (hash_size)"
+    return "first_hashes has a hash twice" if len(set(hashes)) < len(hashes) else ""
 
 
 def in_words(representation: Representation) -> str:
@@ -316,5 +357,7 @@ _WORDS: dict[str, Callable[[Representation], str]] = {
     "order": lambda made: "dictionaries in reversed order",
     "idle": lambda made: f"{made.idle} idle request{'' if made.idle == 1 else 's'}",
     "id_length": lambda made: f"ids of {made.id_length} characters",
+    "first_ids": lambda made: f"ids {', '.join(map(repr, _lines(made.first_ids)))}",
+    "first_hashes": lambda made: f"hashes {', '.join(made.first_hashes.split())}",
     "writes": lambda made: "an engine that writes into its rows",
 }

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from . import kernel, retention
 from .profiles import Profile
 from .retention import KvCache, Retention
-from .values import BlockHash, Metadata, Outputs, Refusal, RequestId, RequestView, Result, Rows
+from .values import BlockHash, Metadata, Outputs, Refusal, RequestId, RequestOutput, RequestView, Result, Rows
 
 
 class Sent(NamedTuple):
@@ -120,14 +120,19 @@ def take_output(view: RequestView, outputs: Outputs | None) -> Result:
         return Refusal(clause, f"the worker returned no output for request {view.request_id}")
     end = view.num_tokens - 1
     accepted = kernel.num_accepted_rows(view.num_tokens, output.token_start)
-    span = f"request {view.request_id}: rows [{output.token_start}, {output.token_start + len(output.rows)})"
     if accepted < 0 and view.finished:
-        return Refusal("SCHED-TAKE-6", f"{span} start beyond the accepted end {end} of a finished request")
+        beyond = f"start beyond the accepted end {end} of a finished request"
+        return Refusal("SCHED-TAKE-6", f"{_span(view, output)} {beyond}")
     if accepted < 0:
         return None
     if accepted > len(output.rows):
-        return Refusal("SCHED-TAKE-7", f"{span} end before the accepted end {end}")
+        return Refusal("SCHED-TAKE-7", f"{_span(view, output)} end before the accepted end {end}")
     return Rows(output.rows[:accepted])
+
+
+def _span(view: RequestView, output: RequestOutput) -> str:
+    """Which rows an output has, made only where it is told: text is made of concrete numbers only."""
+    return f"request {view.request_id}: rows [{output.token_start}, {output.token_start + len(output.rows)})"
 
 
 def request_finished(

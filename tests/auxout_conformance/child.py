@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from auxout_spec import scenario as scenarios
 from auxout_spec import trace
+from auxout_spec.deviations import Deviation
+from auxout_spec.profiles import named
 from auxout_spec.representation import Representation
 from auxout_spec.retention import KvCache
 
@@ -20,7 +24,7 @@ from . import isolation, observation
 from .elsewhere import Elsewhere, can_fork
 from .reading import contents
 from .session import Session
-from .targets.adapter import TargetError
+from .targets.adapter import Adapter, TargetError
 from .targets.drivers import Sizes
 from .targets.loading import LoadSpec, load
 from .targets.numbers import numbers_of
@@ -52,16 +56,32 @@ def main(argv: list[str]) -> int:
         if "lines" in request:
             _answer(answers, {"lines": measure.lines() if measure is not None else {}})
             continue
+        if "solve" in request:
+            _answer(answers, {"found": _solve(adapter, request)})
+            continue
         if "new" in request:
             session.close()
             sizes = request["sizes"] and Sizes(*request["sizes"])
             looks = Representation(**request["representation"])
             cache = request["cache"] and KvCache(*request["cache"])
+            if adapter.prepare is not None:
+                adapter.prepare(request["block_size"])
             session = Session(adapter, request["new"], sizes, looks, elsewhere, cache)
             continue
         seen = session.call(trace.call_from_json(request))
         _answer(answers, observation.to_json(seen))
     return 0
+
+
+def _solve(adapter: Adapter, request: dict[str, Any]) -> list[Any]:
+    # Its import takes a second.
+    from .solving import solve
+
+    assert adapter.scheduler is not None  # it is asked for nothing else
+    deviations = frozenset(map(Deviation, request["deviations"]))
+    profile = named(request["solve"])._replace(deviations=deviations)
+    make = partial(adapter.scheduler, profile.name)
+    return [json.loads(scenarios.dump(found)) for found in solve(make, profile, request["suite"])]
 
 
 def _measure(spec: LoadSpec) -> Measure:

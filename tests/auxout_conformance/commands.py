@@ -16,6 +16,7 @@ from . import (
     client,
     completion,
     covering,
+    drift,
     expect,
     exploring,
     files,
@@ -28,11 +29,12 @@ from . import (
     tracing,
     verifying,
 )
+from .hosts import TargetBroken
 from .known import deviations_of
 from .mistakes import UserMistake, check_profile, did_you_mean
 from .options import build_parser
 from .screen import STYLES, Display, Screen, progress_display
-from .targets import PatchError, Target, TargetError, list_targets, patched, resolve
+from .targets import NoProfile, PatchError, Target, TargetError, list_targets, patched, resolve
 from .timeline import of_violation, picture, terminal
 from .verdicts import Interrupted, Report, Suite, Verdict, Violation
 
@@ -43,6 +45,15 @@ _UNFINISHED = ("smoke", "conform", "replay")
 _REPORT = "report"
 _EXPECT = "expectation file"
 _PICTURE = "picture"
+_DRIFT = "drift file"
+
+
+class WithoutProfile(UserMistake):
+    """A target that no profile describes; ``target`` is its name."""
+
+    def __init__(self, message: str, target: str) -> None:
+        super().__init__(message)
+        self.target = target
 
 
 def run(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -65,7 +76,10 @@ def _conform(args: argparse.Namespace, words: Sequence[str]) -> int:
     expectations, old = _expectations(args)
     if args.report:
         files.check_writable(args.report, _REPORT)
-    targets = _resolved(args.targets, args.profile, args.patch)
+    try:
+        targets = _resolved(args.targets, args.profile, args.patch)
+    except WithoutProfile as mistake:
+        raise UserMistake(f"{mistake}{_drift_of(mistake.target)}") from None
     for target in targets:
         for given in (expectations, old):
             if given is not None:
@@ -124,6 +138,32 @@ def _sides(args: argparse.Namespace) -> tuple[str, str]:
     if not args.patch and not args.base_rev:
         raise UserMistake("name a patch, or revisions of the base with --base-rev and --rev")
     return args.patch or args.base, base
+
+
+def _drift(args: argparse.Namespace, words: Sequence[str]) -> int:
+    if args.json:
+        files.check_writable(args.json, _DRIFT)
+    try:
+        with progress_display() as display:
+            playing = None if args.source else drift.Playing(args.suite, args.seed, args.profile, args.python)
+            found = drift.compare(args.old, args.new, display.show, playing)
+    except TargetError as error:
+        raise UserMistake(str(error)) from None
+    if args.json:
+        files.write_text(args.json, drift.dump(found, report.header(["auxout", *words])), _DRIFT)
+    screen = Screen()
+    screen.lines(drift.lines(found))
+    screen.line(drift.summary_line(found), "green" if found.exit_code == 0 else "bold red")
+    return found.exit_code
+
+
+def _drift_of(name: str) -> str:
+    """What ends the sentence that a vLLM has no profile: how its source differs; empty if that cannot be told."""
+    try:
+        with progress_display() as display:
+            return f". {drift.in_one_line(drift.from_the_newest_known(name, display.show))}"
+    except TargetError:
+        return ""
 
 
 def _completion(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -207,11 +247,11 @@ def _cover(args: argparse.Namespace, words: Sequence[str]) -> int:
     (target,) = _resolved(args.targets, args.profile)
     models = covering.models_for(args.models, target.profile)
     screen, covered = Screen(), list[covering.Covered]()
-    broken: runner.TargetBroken | None = None
+    broken: TargetBroken | None = None
     with progress_display() as display:
         try:
             covered.extend(covering.cover_all(models, target, args.max_states, display.show))
-        except runner.TargetBroken as error:
+        except TargetBroken as error:
             broken = error
     wrong = [each.violation for each in covered if each.violation is not None]
     for violation in wrong:
@@ -275,15 +315,24 @@ def _report(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _client_check(args: argparse.Namespace, words: Sequence[str]) -> int:
-    if ":" not in args.function:
-        raise UserMistake(f"{args.function!r} is no function; the form is module:function")
+    for function in args.functions:
+        if ":" not in function:
+            raise UserMistake(f"{function!r} is no function; the form is module:function")
+    cases = client.named(args.case) if args.case else None
+    if args.report:
+        files.check_writable(args.report, _REPORT)
+    checked = [client.check(function, cases) for function in args.functions]
+    if args.report:
+        reports = [each.report() for each in checked]
+        files.write_text(args.report, report.dump(reports, report.header(["auxout", *words])), _REPORT)
     screen = Screen()
-    checked = client.check(args.function, client.named(args.case) if args.case else None)
-    screen.lines(client.lines(checked))
-    if args.table:
-        screen.lines([*client.table(checked), ""])
-    screen.line(client.summary(checked), STYLES[checked.verdict])
-    return checked.verdict.exit_code
+    for each in checked:
+        screen.lines(client.lines(each))
+        if args.table:
+            screen.lines([*client.table(each), ""])
+    for each in checked:
+        screen.line(client.summary(each), STYLES[each.verdict])
+    return _worst(each.verdict for each in checked)
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
@@ -299,6 +348,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
     "targets": _targets,
     "init": _init,
     "verify": _verify,
+    "drift": _drift,
     "client-check": _client_check,
 }
 
@@ -314,6 +364,8 @@ def _resolve(name: str, profile: str | None, patch: str | None = None) -> Target
         return patched(target, patch) if patch else target
     except PatchError as error:
         raise UserMistake(str(error)) from None
+    except NoProfile as error:
+        raise WithoutProfile(str(error), error.name) from None
     except TargetError as error:
         known = [each.name for each in list_targets()]
         one_word = name.replace("-", "_").isidentifier() and name not in known

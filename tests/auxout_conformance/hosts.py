@@ -16,10 +16,13 @@ import time
 from typing import Any, Protocol
 
 from auxout_spec import reading, trace
+from auxout_spec import scenario as scenarios
 from auxout_spec.calls import Call
+from auxout_spec.profiles import Profile
 from auxout_spec.reading import Malformed
 from auxout_spec.representation import PLAIN, Representation
 from auxout_spec.retention import KvCache
+from auxout_spec.scenario import Scenario
 
 from . import isolation, observation
 from .elsewhere import Elsewhere, can_fork
@@ -33,6 +36,7 @@ from .targets.adapter import Offer, TargetError
 from .targets.drivers import Sizes
 from .targets.loading import load
 from .targets.numbers import numbers_of
+from .verdicts import Suite
 
 LOAD_SECONDS = 60.0
 CALL_SECONDS = 10.0
@@ -204,6 +208,7 @@ class Child:
     ) -> None:
         self._name, self._call_seconds = target.name, call_seconds
         self._twin = Twin(target)
+        self._block_size = 1
         self._ended: TargetBroken | None = None
         self._waited = 0.0
         flags, more = ["-O"] if optimized else [], [isolation.WATCHED] if watched else []
@@ -240,13 +245,16 @@ class Child:
         representation: Representation = PLAIN,
         cache: KvCache | None = None,
     ) -> None:
-        data = {
-            "new": profile,
+        made = {
             "sizes": sizes and list(sizes),
             "representation": representation._asdict(),
             "cache": cache and list(cache),
         }
-        self._write(data, "starting over")
+        self._write({"new": profile, **made, "block_size": self._block_size}, "starting over")
+
+    def prepare(self, block_size: int) -> None:
+        """Say what an engine is like whose connectors are made next: its tokens per block."""
+        self._block_size = block_size
 
     def call(self, call: Call) -> Observation:
         data = trace.call_to_json(call)
@@ -268,6 +276,18 @@ class Child:
             }
         except Malformed:
             raise self._unreadable("the lines") from None
+
+    def solve(self, profile: Profile, suite: Suite) -> list[Scenario]:
+        """Plays in which the target may be wrong (``solving``).
+
+        Raises:
+            TargetBroken: the target crashed or hung.
+            Malformed: what it answers is no list of scenarios.
+        """
+        deviations = [deviation.value for deviation in profile.deviations]
+        self._write({"solve": profile.name, "deviations": deviations, "suite": suite}, "solving")
+        answer = self._read(self._call_seconds, "solving")
+        return [scenarios.from_json(each) for each in reading.array(answer.get("found"), "found")]
 
     def said(self) -> str:
         """The end of what the target wrote to standard error, also after it ended."""

@@ -65,6 +65,11 @@ def findings_of(release: str) -> tuple[Finding, ...]:
     return tuple(finding for finding in recorded_findings() if release and finding.release == release)
 
 
+def newest_release() -> str:
+    """The newest release on record, whose profile is the newest that anything is judged by."""
+    return max(_files(), key=lambda release: tuple(map(int, release.split("."))))
+
+
 def release_with(digests: Mapping[str, str]) -> str:
     """The release whose connector package consists of exactly these files, by their SHA-256; empty if there is none."""
     return next((release for release, files in _files().items() if files == digests), "")

@@ -42,8 +42,10 @@ TURNS: dict[Suite, int] = {"smoke": 20, "default": 150, "deep": 2000}
 """Requests that one connector sees come and go."""
 MOST_NUMBERS: dict[Suite, int] = {"smoke": 4, "default": 40, "deep": 400}
 """Numbers of the target's source around which plays are made."""
-MOST_REQUESTS: dict[Suite, int] = {"smoke": 130, "default": 300, "deep": 2000}
+MOST_REQUESTS: dict[Suite, int] = {"smoke": 130, "default": 1000, "deep": 5000}
 """Requests of a play around a number, which takes time with their square."""
+MOST_PROMPTS: dict[Suite, int] = {"smoke": 130, "default": 5100, "deep": 20_000}
+"""The same where no request has an output, which takes most of the time."""
 MOST_TOKENS: dict[Suite, int] = {"smoke": 300, "default": 6000, "deep": 1 << 17}
 """Tokens of a request of a play around a number."""
 _CROWD = Representation(ids="engine", idle=2000)
@@ -108,14 +110,18 @@ def plays(suite: Suite, profile: Profile, numbers: Sequence[int], with_worker: b
         yield around(profile, number, room and 4 * number + 16)
         if number <= MOST_REQUESTS[suite]:
             yield crowded(profile, number, room)
+        elif number <= MOST_PROMPTS[suite] and not with_worker:
+            yield prefilled(profile, number)
         if number <= MOST_REQUESTS[suite] and with_worker:
             yield long(profile, 2 * number + 1, number, room)
 
 
 def num_plays(suite: Suite, numbers: Sequence[int], with_worker: bool) -> int:
     """How many these are."""
+    most, most_prompts = MOST_REQUESTS[suite], MOST_PROMPTS[suite]
     around_them = sum(
-        1 + (number <= MOST_REQUESTS[suite]) * (1 + with_worker) for number in _chosen(suite, numbers)
+        1 + (number <= most) * (1 + with_worker) + (most < number <= most_prompts) * (not with_worker)
+        for number in _chosen(suite, numbers)
     )
     return len(WIDTHS[suite]) + len(LENGTHS[suite]) + len(DEPTHS[suite]) + 1 + around_them
 
@@ -208,6 +214,16 @@ def crowded(profile: Profile, number: int, store: int) -> Scenario:
     for count in (number - 1, number, number + 1):
         script.run(names[:count])
     return script.scenario._replace(name=f"crowd of {number}")
+
+
+def prefilled(profile: Profile, number: int) -> Scenario:
+    """Steps as those of ``crowded``, each of a part of the prompts, all of them in flight."""
+    script = Script(profile, Scenario((), 16, 3))
+    names = [f"R{each}" for each in range(number + 1)]
+    script.do(*(Add(name, 4, 0, 1) for name in names))
+    for count in (number - 1, number, number + 1):
+        script.launch(names[:count], 1)
+    return script.scenario._replace(name=f"prompts of {number}")
 
 
 def _chosen(suite: Suite, numbers: Sequence[int]) -> Sequence[int]:

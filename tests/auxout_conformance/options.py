@@ -32,6 +32,7 @@ examples
   auxout conform my_module:make            judge it, clause by clause
   auxout conform vllm==0.32.0 impl         a released vLLM and our implementation
   auxout verify fix.diff --base vllm==0.32.0  what does this change break or fix?
+  auxout drift vllm==0.32.0 vllm==0.33.0   what of the protocol did a release change?
   auxout replay found.json my_module:make  play one scenario again
   auxout clauses SCHED-TERM-2              what does this clause say?
   auxout init .                            start adapters of your own
@@ -81,6 +82,26 @@ exit codes
   2  the command line is not usable, or the patch is no diff or does not apply
   3  the patched code does not import, hangs or kills its process, or the base is broken
   4  the judgement did not finish, or something that changed was not judged: lines that no play executed are named"""
+
+_DRIFT = """\
+OLD and NEW are a released, installed or checked-out vLLM: vllm==X, vllm, a wheel, a source tree, DIR@REV, or the
+connector's folder alone. Of both the protocol's part is found (the connector's package, and what of the engine calls
+it, feeds it or is given its answers) and compared: files, signatures, fields, calls in order, refusals, conditions. A
+line that begins with - is only in OLD, one that begins with + only in NEW. Then the suite of OLD's protocol version is
+played on both, and each clause that NEW answers otherwise is shown with an example. Where `make real` was made, 20
+engine events are played on both schedulers, and the order of connector calls is compared.
+
+examples
+  auxout drift vllm==0.32.0 vllm==0.33.0                what does a profile of 0.33 need?
+  auxout drift vllm==0.32.0 path/to/vllm --json drift.json
+  auxout drift vllm==0.32.0 path/to/vllm --source       seconds: nothing is run
+
+exit codes
+  0  no drift
+  1  drift
+  2  the command line is not usable, or one of the two is no vLLM with the connector
+  3  the newer code does not import, hangs or kills its process; how its source differs is shown all the same
+  4  no drift was found, and not everything was compared, such as the engine around a connector's folder"""
 
 _COMPLETION = """\
 examples
@@ -143,8 +164,9 @@ exit codes
   2  the file is not a trace, or the command was wrong"""
 
 _REPORT = """\
-FILE is what `auxout conform --report FILE` wrote. Without --format it is shown as `conform` showed it. markdown is
-for a pull-request comment or a CI step summary, junit for CI systems, html is one page that loads nothing else.
+FILE is what `--report FILE` of `auxout conform`, `verify` or `client-check` wrote. Without --format it is shown as on
+the terminal then. markdown is for a pull-request comment or a CI step summary, junit for CI systems, html is one page
+that loads nothing else.
 
 examples
   auxout report result.jsonl
@@ -173,8 +195,9 @@ examples
   auxout client-check my_trainer.rows:merge
   auxout client-check my_trainer.rows:merge --case gap-of-one-row
   auxout client-check auxout.client.conversation:play --table
+  auxout client-check mine:merge theirs:merge --report clients.jsonl     for `auxout report`: a page, a comment, JUnit
 
-exit codes
+exit codes, the most serious of several functions (1, then 3, 4, 0)
   0  every case that the function offers is right
   1  one is not
   2  the command line is not usable
@@ -215,6 +238,7 @@ def build_parser() -> Parser:
     _add_smoke(commands)
     _add_conform(commands)
     _add_verify(commands)
+    _add_drift(commands)
     _add_replay(commands)
     _add_explore(commands)
     _add_cover(commands)
@@ -233,9 +257,10 @@ def build_parser() -> Parser:
     _add_profile(clauses, "only the clauses of this protocol version")
     _add(commands, "targets", "show what can be judged here", _TARGETS)
     client = _add(commands, "client-check", "judge how a trainer joins and lays out rows", _CLIENT_CHECK)
-    client.add_argument("function", metavar="FUNCTION", help="module:function")
+    client.add_argument("functions", nargs="+", metavar="FUNCTION", help="module:function")
     client.add_argument("--case", action="append", metavar="NAME", help="only this case; may be repeated")
     client.add_argument("--table", action="store_true", help="also list every case")
+    client.add_argument("--report", metavar="F", help="also write every result to F, as JSON lines")
     init = _add(commands, "init", "start adapters, a test and a CI file of your own", _INIT)
     init.add_argument("dir", metavar="DIR", help="where to write; created if it is not there")
     completion = _add(commands, "completion", "print a script that completes the command line", _COMPLETION)
@@ -289,9 +314,23 @@ def _add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
     )
 
 
-def _add_suite(parser: Parser) -> None:
+def _add_drift(commands: argparse._SubParsersAction[Parser]) -> None:
+    drift = _add(commands, "drift", "show what of the protocol differs between two vLLMs", _DRIFT)
+    drift.add_argument("old", metavar="OLD", help="the older vLLM")
+    drift.add_argument("new", metavar="NEW", help="the newer vLLM")
+    drift.add_argument("--json", metavar="F", help="also write everything to F, as JSON")
+    drift.add_argument("--source", action="store_true", help="compare the source alone, play nothing")
+    _add_suite(drift, "smoke")
+    _add_profile(drift, "the protocol version of OLD, where its files do not tell")
+    drift.add_argument(
+        "--python", metavar="P", help="a Python with what vLLM imports (default: .venv-real of `make real`)"
+    )
+    drift.add_argument("--seed", type=int, metavar="N", help="seed of the random scenarios")
+
+
+def _add_suite(parser: Parser, usual: str = "default") -> None:
     choices = ("smoke", "default", "deep")
-    parser.add_argument("--suite", choices=choices, default="default", help="how much to try")
+    parser.add_argument("--suite", choices=choices, default=usual, help="how much to try")
 
 
 def _add_replay(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -16,7 +16,7 @@ from auxout_spec.representation import in_words
 
 from . import covered
 from .tracing import Impossible
-from .verdicts import ClauseResult, Report, Verdict, Violation
+from .verdicts import ClauseResult, Report, Verdict, Violation, WrongAnswer
 
 Draw = Callable[[Violation], Sequence[Text]]
 
@@ -57,6 +57,8 @@ def detail_lines(
     for number, violation in enumerate(violations, 1):
         lines.append(f"violation {number} of {len(violations)}{f' of {name}' if several else ''}")
         lines += [*violation_lines(violation, draw(violation)), ""]
+    for answer in report.wrong_answers:
+        lines += [*answer_lines(answer), ""]
     if report.replay:
         lines += [f"{name} broke; replay", printable(report.replay), ""]
     return lines + [f"note: {name}: {printable(note)}" for note in report.notes]
@@ -82,6 +84,16 @@ def violation_lines(violation: Violation, picture: Sequence[Text] = ()) -> list[
     if picture:
         lines += ["", *picture]
     return [*lines, "  replay", printable(violation.replay)]
+
+
+def answer_lines(answer: WrongAnswer) -> list[str]:
+    """Everything about a case that was answered wrongly; the last line is the replay command, alone."""
+    clause = answer.clause
+    lines = [f"{clause}  {CLAUSES[clause].sentence}" if clause in CLAUSES else clause]
+    lines += field("case", f"{answer.case}: {answer.story}")
+    lines += field("expected", answer.expected)
+    lines += field("actual", answer.actual)
+    return [*lines, "  replay", printable(answer.replay)]
 
 
 def found_by_words(violation: Violation) -> str:
@@ -129,18 +141,20 @@ def printable(text: str) -> str:
 
 
 def _facts(report: Report) -> list[str]:
-    facts = [verdict_words(report), f"profile {report.profile}"]
+    facts = [verdict_words(report), f"profile {report.profile}" if report.profile else ""]
     if report.version and report.version.replace(" ", "==") != report.target:
         facts.append(report.version)
     facts.append(report.reason)
     if report.verdict in (Verdict.CONFORM, Verdict.VIOLATION):
-        facts += [*_counts(report), "fixed scenarios" if report.seed is None else f"seed {report.seed}"]
+        drawn = "fixed scenarios" if report.seed is None else f"seed {report.seed}"
+        facts += [*_counts(report), drawn if report.profile else ""]
     return [" ".join(printable(fact).split("\n")) for fact in facts if fact]
 
 
 def _counts(report: Report) -> list[str]:
     facts: list[str] = []
-    violated = list(dict.fromkeys(violation.clause for violation in unexpected(report)))
+    wrong = (*unexpected(report), *report.wrong_answers)
+    violated = list(dict.fromkeys(each.clause for each in wrong))
     judged = [result for result in report.clauses if result.status != "not judged"]
     if report.clauses:
         facts.append(_num_clauses(report.clauses, judged, violated))

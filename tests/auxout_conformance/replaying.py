@@ -15,6 +15,7 @@ from auxout_spec.scenario import Scenario
 
 from . import files, render, runner
 from .cases import all_cases
+from .hosts import TargetBroken
 from .known import Finding, all_findings, findings_of, findings_under
 from .mistakes import UserMistake
 from .screen import Screen
@@ -102,7 +103,7 @@ def play(screen: Screen, scenario: Scenario, target: Target, how: How) -> Answer
             on_said=lambda text: screen.lines(render.said_lines(target.title, text)),
             patch=target.patch,
         )
-    except runner.TargetBroken as error:
+    except TargetBroken as error:
         screen.lines(render.said_lines(target.title, error.said))
         words = (Verdict.BROKEN.value, under, render.printable(str(error)))
         return Answer(target, Verdict.BROKEN, words, timeline)

@@ -1,8 +1,9 @@
 """The report as JSON lines: what ``--report FILE`` writes, and what reads it back.
 
 The first line says which tool made the report. Then each target has a ``target`` line, one ``clause`` line
-per clause, one ``violation`` line per violation, and a ``summary`` line with the verdict, in this order. ``auxout
-verify`` writes base and patched code as two targets, then one ``verification`` line.
+per clause, one ``violation`` line per violation (of a client: one ``wrong answer`` line per case), and a ``summary``
+line with the verdict, in this order. ``auxout verify`` writes base and patched code as two targets, then one
+``verification`` line.
 ``report.schema.json`` beside this file describes every line. A reader skips fields that it does not know.
 """
 
@@ -12,6 +13,7 @@ import json
 import platform
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from datetime import datetime, timezone
 from functools import cache
 from importlib import resources
@@ -26,11 +28,11 @@ from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.profiles import is_specified
 from auxout_spec.reading import Malformed
 
-from .verdicts import ClauseResult, Report, Verdict, Violation
+from .verdicts import ClauseResult, Report, Verdict, Violation, WrongAnswer
 from .version import tool_version
 
 FORMAT = "report/1"
-KINDS = ("header", "target", "clause", "violation", "summary", "verification")
+KINDS = ("header", "target", "clause", "violation", "wrong answer", "summary", "verification")
 """The kinds of lines."""
 _MAX_WORDS = 200
 """Letters of what a message quotes."""
@@ -84,6 +86,7 @@ def report_lines(report: Report) -> list[dict[str, Any]]:
         },
         *(_clause_line(report.target, result) for result in report.clauses),
         *(_violation_line(report.target, violation) for violation in report.violations),
+        *(_answer_line(report.target, answer) for answer in report.wrong_answers),
         {
             "line": "summary",
             "target": report.target,
@@ -173,6 +176,11 @@ def _violation_line(target: str, violation: Violation) -> dict[str, Any]:
     }
 
 
+def _answer_line(target: str, answer: WrongAnswer) -> dict[str, Any]:
+    sentence = CLAUSES[answer.clause].sentence
+    return {"line": "wrong answer", "target": target, "sentence": sentence, **answer.__dict__}
+
+
 @cache
 def schema() -> dict[str, Any]:
     """The JSON schema of a report's lines."""
@@ -182,7 +190,7 @@ def schema() -> dict[str, Any]:
 
 @cache
 def _validator(kind: str) -> Draft202012Validator:
-    return Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": schema()["$defs"]})
+    return Draft202012Validator({"$ref": f"#/$defs/{kind.replace(' ', '_')}", "$defs": schema()["$defs"]})
 
 
 def _object(number: int, raw: str) -> dict[str, Any]:
@@ -209,7 +217,7 @@ def _line(number: int, raw: str) -> dict[str, Any]:
     except Malformed as error:
         raise MalformedReport(f"line {number}: a scenario: {error}") from None
     profile = line.get("profile")
-    if profile is not None and not is_specified(profile):
+    if profile and not is_specified(profile):
         raise MalformedReport(
             f"line {number}: there is no profile {reading.shown(profile)} here; is auxout too old?"
         )
@@ -226,7 +234,7 @@ def _scenarios(line: dict[str, Any]) -> list[Any]:
 def _report(group: list[dict[str, Any]], number: int) -> Report:
     first, last = group[0], group[-1]
     try:
-        fields: dict[str, Any] = {
+        values: dict[str, Any] = {
             **{name: first[name] for name in ("target", "version", "profile", "suite", "seed")},
             **{
                 name: last[name]
@@ -237,14 +245,19 @@ def _report(group: list[dict[str, Any]], number: int) -> Report:
             "verdict": Verdict(last["verdict"]),
             "clauses": tuple(_clause(line) for line in group if line["line"] == "clause"),
             "violations": tuple(violation_from(line) for line in group if line["line"] == "violation"),
+            "wrong_answers": tuple(_answer(line) for line in group if line["line"] == "wrong answer"),
         }
-        return Report(**fields)
+        return Report(**values)
     except KeyError as error:
         raise MalformedReport(f"the lines of {first.get('target')!r}, up to {number}: {error}") from None
 
 
 def _clause(line: dict[str, Any]) -> ClauseResult:
     return ClauseResult(line["clause"], line["status"], line["checks"], tuple(line["findings"]))
+
+
+def _answer(line: dict[str, Any]) -> WrongAnswer:
+    return WrongAnswer(**{each.name: line[each.name] for each in fields(WrongAnswer)})
 
 
 def violation_from(line: dict[str, Any], clause: str = "") -> Violation:

@@ -44,6 +44,8 @@ MAX_PLAYS = 1500
 """Enough for a scenario of 40 events; a limit, so that a slow target cannot hold the report up for ever."""
 FEW = 12
 """Numbers up to it, and lists of at most that many names, are tried one by one."""
+MOST_BLOCKS = 1000
+"""Of all requests; the size of a block is made smaller as long as they have no more."""
 MAX_SECONDS = 10.0
 """A limit for large scenarios, of which each play takes its time."""
 
@@ -177,8 +179,11 @@ def _candidates(scenario: Scenario) -> Iterator[Scenario]:
     for store in (1, 2, 4, 8, 16, 64, 256, 1024):
         if 0 < store < scenario.store:
             yield scenario._replace(store=store)
+    tokens = sum(event.prompt for event in events if isinstance(event, Add))
     for block_size in _smaller(scenario.block_size, 1):
-        yield scenario._replace(block_size=block_size)
+        # Smaller blocks are simpler, thousands of them are not.
+        if tokens // block_size <= max(MOST_BLOCKS, tokens // scenario.block_size):
+            yield scenario._replace(block_size=block_size)
     for index, event in enumerate(events):
         for simpler in _simpler(event):
             yield scenario._replace(events=(*events[:index], simpler, *events[index + 1 :]))

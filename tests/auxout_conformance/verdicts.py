@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 from auxout_spec.profiles import is_judged
 from auxout_spec.scenario import Scenario
@@ -58,6 +58,21 @@ class Violation:
 
 
 @dataclass(frozen=True)
+class WrongAnswer:
+    """A case of ``auxout client-check`` that a function answered wrongly."""
+
+    clause: str
+    case: str
+    story: str
+    """What happens in the conversation, in a sentence."""
+    conversation: dict[str, Any]
+    expected: str
+    actual: str
+    replay: str
+    """The command that shows it again, complete and on one line."""
+
+
+@dataclass(frozen=True)
 class ClauseResult:
     """What one clause's checks came to."""
 
@@ -77,6 +92,7 @@ class Report:
     version: str
     """What was loaded, for example ``vllm 0.31.0``; empty if it has no version."""
     profile: str
+    """Empty for what a client does, of which the protocol's versions say the same."""
     suite: Suite
     seed: int | None
     """Seed of the random scenarios; None: the fixed ones."""
@@ -100,6 +116,8 @@ class Report:
     """The least and the most of each quantity that it was shown (``auxout_conformance.covered``)."""
     notes: tuple[str, ...] = field(default=())
     """SHOULD clauses that do not hold, and the like; they change no verdict."""
+    wrong_answers: tuple[WrongAnswer, ...] = ()
+    """What ``violations`` are where the target is a client."""
 
     @property
     def exit_code(self) -> int:

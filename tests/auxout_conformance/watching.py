@@ -38,34 +38,39 @@ class Watch:
     def changed(self) -> bool:
         """Whether one of those that are looked at this time says something else; it is no longer watched then.
 
-        The newest ones, and others in turn, as far as entries are left over; one that has more of them than that is
-        looked at when they have been saved for it.
+        The newest ones, and others in turn; one that has more entries than are read at a time is looked at when they
+        have been saved for it.
         """
         self._left += MOST
-        looked_at = self._newest() + self._others()
+        newest = self._newest()
+        looked_at = newest + self._others(newest)
         changed = [kept for kept in looked_at if _says(kept.read) != kept.said]
         if changed:
             self._kept = [kept for kept in self._kept if all(kept is not each for each in changed)]
         return bool(changed)
 
     def _newest(self) -> list[_Kept]:
-        found = list[_Kept]()
-        for kept in self._kept[-LATEST:]:
-            if not found or kept.size <= self._left:
+        """Those of the newest that are small enough to be looked at each time."""
+        found, left = list[_Kept](), MOST
+        for kept in self._kept[: -LATEST - 1 : -1]:
+            if kept.size <= left:
                 found.append(kept)
-                self._left = max(self._left - kept.size, 0)
+                left -= kept.size
         return found
 
-    def _others(self) -> list[_Kept]:
-        older, found = self._kept[:-LATEST], list[_Kept]()
-        while older and len(found) < min(OTHERS, len(older)):
-            kept = older[self._next % len(older)]
+    def _others(self, newest: list[_Kept]) -> list[_Kept]:
+        large = [kept for kept in self._kept[-LATEST:] if not any(kept is each for each in newest)]
+        num_older, found = max(len(self._kept) - LATEST, 0), list[_Kept]()
+        count = num_older + len(large)
+        while len(found) < min(OTHERS, count):
+            turn = self._next % count
+            kept = self._kept[turn] if turn < num_older else large[turn - num_older]
             if kept.size > self._left:
                 break
             found.append(kept)
             self._left -= kept.size
-            self._next = (self._next + 1) % len(older)
-        if not older:
+            self._next = turn + 1
+        if not count:
             self._left = 0
         return found
 

@@ -24,6 +24,8 @@ import numpy as np
 from client_tools.lifting import lift
 
 Json = dict[str, Any]
+Job = Callable[[], Any]
+"""A framework's own work on calls that are prepared: what it returns has the rows."""
 VERL, AREAL, SKYRL, VERIFIERS = "verl==0.9.1", "areal==1.0.4", "skyrl==0.3.0", "verifiers==0.4.1.dev86"
 
 
@@ -106,9 +108,12 @@ def _token_output(**fields: Any) -> SimpleNamespace:
 
 
 def verl(conversation: Json) -> Json:
+    return {"rows": verl_job(resumed(whole(calls_of(conversation))))()}
+
+
+def verl_job(calls: list[Call]) -> Job:
     import torch
 
-    calls = resumed(whole(calls_of(conversation)))
     names = {
         "LLMServerClient": _VerlServer,
         "normalize_token_ids": list,
@@ -118,26 +123,30 @@ def verl(conversation: Json) -> Json:
         "np": np,
     }
     client = lift(VERL, "verl/workers/rollout/llm_server.py", "FullyAsyncLLMServerClient", names)
-    outputs = [
-        _token_output(token_ids=call.output, routed_experts=call.rows, stop_reason="aborted")
-        for call in calls
-    ]
-    outputs[-1].stop_reason = "completed"
-    server = client.__new__(client)
-    _VerlServer.__init__(server, outputs)
-    prompt = calls[0].prompt
-    merged = asyncio.run(server.generate("r", prompt_ids=prompt, sampling_params={}))
-    fields = {
-        "prompt_ids": prompt,
-        "response_ids": merged.token_ids,
-        "response_mask": [1] * len(merged.token_ids),
-        "routed_experts": merged.routed_experts,
-    }
     as_dict = lift(
         VERL, "verl/experimental/agent_loop/agent_loop.py", "AgentLoopOutput.as_dict", {"torch": torch}
     )
-    loop = SimpleNamespace(model_dump=lambda **options: dict(fields), extra_fields={})
-    return {"rows": as_dict(loop)["routed_experts"]}
+    prompt = calls[0].prompt
+
+    def job() -> Any:
+        outputs = [
+            _token_output(token_ids=call.output, routed_experts=call.rows, stop_reason="aborted")
+            for call in calls
+        ]
+        outputs[-1].stop_reason = "completed"
+        server = client.__new__(client)
+        _VerlServer.__init__(server, outputs)
+        merged = asyncio.run(server.generate("r", prompt_ids=prompt, sampling_params={}))
+        fields = {
+            "prompt_ids": prompt,
+            "response_ids": merged.token_ids,
+            "response_mask": [1] * len(merged.token_ids),
+            "routed_experts": merged.routed_experts,
+        }
+        loop = SimpleNamespace(model_dump=lambda **options: dict(fields), extra_fields={})
+        return as_dict(loop)["routed_experts"]
+
+    return job
 
 
 # AReaL: InfBridge.agenerate joins a resumed request, SGLangBackend.parse_generation_response decodes.
@@ -145,6 +154,13 @@ def verl(conversation: Json) -> Json:
 
 def areal(conversation: Json) -> Json:
     calls = resumed(whole(calls_of(conversation)))
+    rows, schema = areal_job(calls)(), conversation["schema"]
+    if rows.shape[1] == schema["num_layers"] * schema["top_k"]:
+        rows = rows.reshape(len(rows), schema["num_layers"], schema["top_k"])
+    return {"rows": _with_last(rows, calls)}
+
+
+def areal_job(calls: list[Call]) -> Job:
     parse = lift(
         AREAL,
         "areal/engine/sglang_remote.py",
@@ -164,39 +180,39 @@ def areal(conversation: Json) -> Json:
             "_StopReason": str,
         },
     )
-    answers = iter([_sglang_answer(call, call is not calls[-1]) for call in calls])
-    backend = SimpleNamespace(
-        build_generation_request=lambda *a, **k: None,
-        get_generation_max_new_tokens=lambda request: 1 << 20,
-        patch_generation_request=lambda *a: None,
-        parse_generation_response=lambda data: parse(None, data),
-    )
-
-    async def send(request: object) -> Json:
-        return next(answers)
+    answers = [sglang_answer(call, call is not calls[-1]) for call in calls]
+    sys.modules.setdefault("areal.api.io_struct", cast("Any", SimpleNamespace(ModelResponse=SimpleNamespace)))
 
     async def is_paused() -> bool:
         return False
 
-    bridge = SimpleNamespace(
-        backend=backend,
-        max_resubmit_retries=len(calls),
-        pause_state=SimpleNamespace(is_paused=is_paused),
-        _send_request=send,
-        _version=0,
-    )
-    gconfig = SimpleNamespace(n_samples=1)
-    request = SimpleNamespace(gconfig=gconfig, input_ids=calls[0].prompt, tokenizer=None)
-    sys.modules.setdefault("areal.api.io_struct", cast("Any", SimpleNamespace(ModelResponse=SimpleNamespace)))
-    response = asyncio.run(agenerate(bridge, request))
-    schema = conversation["schema"]
-    rows = response.routed_experts
-    if rows.shape[1] == schema["num_layers"] * schema["top_k"]:
-        rows = rows.reshape(len(rows), schema["num_layers"], schema["top_k"])
-    return {"rows": _with_last(rows, calls)}
+    def job() -> Any:
+        waiting = iter(answers)
+
+        async def send(request: object) -> Json:
+            return next(waiting)
+
+        backend = SimpleNamespace(
+            build_generation_request=lambda *a, **k: None,
+            get_generation_max_new_tokens=lambda request: 1 << 20,
+            patch_generation_request=lambda *a: None,
+            parse_generation_response=lambda data: parse(None, data),
+        )
+        bridge = SimpleNamespace(
+            backend=backend,
+            max_resubmit_retries=len(calls),
+            pause_state=SimpleNamespace(is_paused=is_paused),
+            _send_request=send,
+            _version=0,
+        )
+        gconfig = SimpleNamespace(n_samples=1)
+        request = SimpleNamespace(gconfig=gconfig, input_ids=calls[0].prompt, tokenizer=None)
+        return asyncio.run(agenerate(bridge, request)).routed_experts
+
+    return job
 
 
-def _sglang_answer(call: Call, aborted: bool) -> Json:
+def sglang_answer(call: Call, aborted: bool) -> Json:
     text = base64.b64encode(call.rows.astype("<i4").tobytes()).decode()
     meta = {
         "finish_reason": {"type": "abort" if aborted else "stop"},
@@ -218,58 +234,59 @@ def _with_last(rows: np.ndarray, calls: list[Call]) -> np.ndarray:
 
 
 def skyrl(conversation: Json) -> Json:
-    import torch
-
     calls = whole(calls_of(conversation, ("first", "last")))
     if any(not call.new for call in calls):
         raise NotImplementedError("it does not resume a call")
+    return {"rows": skyrl_job(calls)()}
+
+
+def skyrl_job(calls: list[Call]) -> Job:
+    import torch
+
     generator = "skyrl/train/generators/skyrl_gym_generator.py"
     update = lift(
         SKYRL, generator, "SkyRLGymGenerator._update_agent_loop_state_with_multiturn_chat_template", {}
     )
     turn_output = lift(SKYRL, generator, "TurnOutput", {"dataclass": dataclass})
-    itself = SimpleNamespace(
-        generator_cfg=SimpleNamespace(step_wise_trajectories=False),
-        _update_chat_history=lambda history, *turn: history,
-    )
-    prompt = calls[0].prompt
-    state = SimpleNamespace(
-        chat_history=[],
-        input_ids=list(prompt),
-        loss_mask=[],
-        rollout_logprobs=None,
-        rollout_expert_indices=[],
-        response_end_idx=None,
-    )
-    for call, later in zip(calls, [*calls[1:], None], strict=True):
-        turn = turn_output(
-            output="",
-            output_ids=call.output,
-            output_logprobs=None,
-            new_obs=[],
-            obs_ids=later.new if later else [],
-            rollout_expert_indices=call.rows.tolist(),
-            reward=None,
-        )
-        state = update(itself, state, turn)
     convert = lift(
         SKYRL,
         "skyrl/train/dataset/preprocess.py",
         "convert_prompts_responses_to_batch_tensors",
         {"torch": torch, "logger": logging, "_verify_inputs": lambda *inputs: None},
     )
-    response = state.input_ids[len(prompt) :]
-    zeros = [[0.0] * len(response)]
-    batch = convert(
-        SimpleNamespace(pad_token_id=0),
-        [prompt],
-        [response],
-        zeros,
-        zeros,
-        None,
-        [state.rollout_expert_indices],
+    itself = SimpleNamespace(
+        generator_cfg=SimpleNamespace(step_wise_trajectories=False),
+        _update_chat_history=lambda history, *turn: history,
     )
-    return {"rows": batch[-1][0]}
+    prompt, lists = calls[0].prompt, [call.rows.tolist() for call in calls]
+
+    def job() -> Any:
+        state = SimpleNamespace(
+            chat_history=[],
+            input_ids=list(prompt),
+            loss_mask=[],
+            rollout_logprobs=None,
+            rollout_expert_indices=[],
+            response_end_idx=None,
+        )
+        for call, later, rows in zip(calls, [*calls[1:], None], lists, strict=True):
+            turn = turn_output(
+                output="",
+                output_ids=call.output,
+                output_logprobs=None,
+                new_obs=[],
+                obs_ids=later.new if later else [],
+                rollout_expert_indices=rows,
+                reward=None,
+            )
+            state = update(itself, state, turn)
+        response = state.input_ids[len(prompt) :]
+        zeros = [[0.0] * len(response)]
+        indices = [state.rollout_expert_indices]
+        padded = SimpleNamespace(pad_token_id=0)
+        return convert(padded, [prompt], [response], zeros, zeros, None, indices)[-1][0]
+
+    return job
 
 
 # verifiers: rows belong to the nodes of a tree; a branch joins those of its nodes.
@@ -277,35 +294,49 @@ def skyrl(conversation: Json) -> Json:
 
 def verifiers(conversation: Json) -> Json:
     calls = calls_of(conversation)
+    for call in calls:
+        if call.start != max(len(call.prompt) - len(call.new) - 1, 0) or not call.new:
+            raise NotImplementedError(
+                "it asks for rows from the last token of the turn before, and does not resume"
+            )
+    rows = verifiers_job(calls)()
+    if rows is None:
+        # The branch has no routing at all, which its trainer sees.
+        raise ValueError("the branch reports no routing")
+    return {"rows": rows}
+
+
+def verifiers_job(calls: list[Call]) -> Job:
     graph = "verifiers/v1/graph.py"
     replace = lift(VERIFIERS, graph, "_replace_placeholder_routing_row", {"np": np})
     names = {"np": np, "binascii": binascii, "_replace_placeholder_routing_row": replace}
     attribute = lift(VERIFIERS, graph, "_attribute_routed_experts", names)
     joined = lift(VERIFIERS, "verifiers/v1/trace.py", "Branch.routed_experts", {"np": np})
-    trace = SimpleNamespace(nodes=[])
-    for call in calls:
-        path_len = len(call.prompt) - len(call.new)
-        if call.start != max(path_len - 1, 0) or not call.new:
-            raise NotImplementedError(
-                "it asks for rows from the last token of the turn before, and does not resume"
-            )
-        prefix = list(range(len(trace.nodes)))
-        trace.nodes += [
-            SimpleNamespace(token_ids=tokens, sampled=sampled, routed_experts=None)
-            for tokens, sampled in ((call.new, False), (call.output, True))
-        ]
-        payload = {
-            "data": base64.b64encode(call.rows.tobytes()).decode(),
-            "dtype": call.rows.dtype.name,
-            "shape": call.rows.shape,
-            "start": call.start,
-        }
-        attribute(trace, prefix, [len(prefix), len(prefix) + 1], path_len, payload)
-    rows = joined(SimpleNamespace(nodes=trace.nodes))
-    if rows is None:
-        # The branch has no routing at all, which its trainer sees.
-        raise ValueError("the branch reports no routing")
-    return {"rows": rows}
+    payloads = [verifiers_payload(call) for call in calls]
+
+    def job() -> Any:
+        trace = SimpleNamespace(nodes=[])
+        for call, payload in zip(calls, payloads, strict=True):
+            prefix = list(range(len(trace.nodes)))
+            trace.nodes += [
+                SimpleNamespace(token_ids=tokens, sampled=sampled, routed_experts=None)
+                for tokens, sampled in ((call.new, False), (call.output, True))
+            ]
+            path_len = len(call.prompt) - len(call.new)
+            attribute(trace, prefix, [len(prefix), len(prefix) + 1], path_len, payload)
+        return joined(SimpleNamespace(nodes=trace.nodes))
+
+    return job
+
+
+def verifiers_payload(call: Call) -> Json:
+    """The rows of a call as its renderer sends them."""
+    return {
+        "data": base64.b64encode(call.rows.tobytes()).decode(),
+        "dtype": call.rows.dtype.name,
+        "shape": call.rows.shape,
+        "start": call.start,
+    }
 
 
 FRAMEWORKS: dict[str, Callable[[Json], Json]] = {VERL: verl, AREAL: areal, SKYRL: skyrl, VERIFIERS: verifiers}
@@ -328,12 +359,17 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def write_measured(name: str, made: str) -> None:
+    """Put a table between its marks in docs/client.md."""
+    page = Path(__file__).parents[2] / "docs" / "client.md"
+    head, begin, rest = page.read_text(encoding="utf-8").partition(f"<!-- measured: {name} -->\n")
+    _, end, tail = rest.partition("<!-- end -->")
+    page.write_text(f"{head}{begin}\n{made}\n\n{end}{tail}", encoding="utf-8")
+
+
 def main() -> int:
     """Measure, and write the table between its marks."""
-    page = Path(__file__).parents[2] / "docs" / "client.md"
-    head, begin, rest = page.read_text(encoding="utf-8").partition("<!-- measured: frameworks -->\n")
-    _, end, tail = rest.partition("<!-- end -->")
-    page.write_text(f"{head}{begin}\n{table()}\n\n{end}{tail}", encoding="utf-8")
+    write_measured("frameworks", table())
     return 0
 
 

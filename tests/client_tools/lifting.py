@@ -18,13 +18,17 @@ from typing import Any
 from auxout_conformance.targets.wheels import cache_dir
 
 
+def at_hand(requirement: str) -> Path | None:
+    """The wheel of ``name==version`` if it was fetched before."""
+    name, _, version = requirement.partition("==")
+    return next((cache_dir() / "client-wheels").glob(f"{name}-{version}-*.whl"), None)
+
+
 @cache
 def wheel(requirement: str) -> Path:
     """The wheel of ``name==version``, fetched by pip into the cache the first time."""
-    name, _, version = requirement.partition("==")
-    folder = cache_dir() / "client-wheels"
-    pattern = f"{name}-{version}-*.whl"
-    if not list(folder.glob(pattern)):
+    found = at_hand(requirement)
+    if found is None:
         command = [
             sys.executable,
             "-m",
@@ -33,11 +37,13 @@ def wheel(requirement: str) -> Path:
             "--quiet",
             "--no-deps",
             "-d",
-            str(folder),
+            str(cache_dir() / "client-wheels"),
             requirement,
         ]
         subprocess.run(command, check=True)
-    return next(folder.glob(pattern))
+        found = at_hand(requirement)
+        assert found is not None
+    return found
 
 
 def lift(requirement: str, path: str, name: str, names: dict[str, Any]) -> Any:

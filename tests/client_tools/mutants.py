@@ -113,3 +113,31 @@ MUTANTS = (
     ),
     Mutant("layers in any order", "layout", "if list(layers) != sorted(set(layers)):", "if False:"),
 )
+
+TORCH_MUTANTS = (
+    Mutant(
+        "the first part only", "torch", "parts[0] if len(parts) == 1 else torch.cat(parts, dim)", "parts[0]"
+    ),
+    Mutant(
+        "every stage has all layers",
+        "torch",
+        "layer_index(tensor.shape, schema, layers)",
+        "layer_index(tensor.shape, schema)",
+    ),
+    Mutant(
+        "padded on the right always", "torch", "length, side, empty=memory", 'length, "right", empty=memory'
+    ),
+    Mutant("never aligned", "torch", "align=align, empty", "align=1, empty"),
+    Mutant("the dtype is the rows'", "torch", "dtype=name, align", "dtype=None, align"),
+    Mutant("missing rows are zeros", "torch", "missing=missing, empty", 'missing="mask", empty'),
+    Mutant(
+        "the length is the tokens'", "torch", "to_array(trajectory, length,", "to_array(trajectory, None,"
+    ),
+    Mutant(
+        "rows come from the end",
+        "torch",
+        "tensor.narrow(dim, start, end - start)",
+        "tensor.flip(dim).narrow(dim, start, end - start)",
+    ),
+)
+"""Faults of ``auxout.client.torch``, which the cases notice when torch's functions are played."""

@@ -16,8 +16,8 @@ from _pytest.mark import ParameterSet
 
 from auxout_conformance import hosts
 from auxout_conformance.hosts import open_host
+from auxout_conformance.judgement import Judgement
 from auxout_conformance.known import findings_of
-from auxout_conformance.runner import Judgement
 from auxout_conformance.targets import patched, resolve
 from auxout_conformance.verdicts import Suite
 from auxout_conformance.verifying import Base, Result, Verification, load_base, verifier, verify

@@ -89,7 +89,9 @@ class Mirror:
         """Both views with the model's hashes replaced by the real ones they stand for."""
         pairs = zip(due.block_hashes, view.block_hashes, strict=False)
         known = tuple(self._real.setdefault(model, real) for model, real in pairs)
-        return view, due._replace(block_hashes=known + due.block_hashes[len(known) :])
+        hashes = known + due.block_hashes[len(known) :]
+        # Recordings do not tell what is computed: connectors up to profile 0.32 do not read it.
+        return view, due._replace(block_hashes=hashes, num_computed_tokens=view.num_computed_tokens)
 
 
 def _name(exchange: Exchange) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from auxout_conformance import cli, commands, replaying, runner
+from auxout_conformance import cli, commands, judgement, replaying
 from auxout_conformance.hosts import TargetBroken
 from auxout_conformance.targets import wheels
 from auxout_conformance.verdicts import ClauseResult, Progress, Report, Verdict, Violation
@@ -118,6 +118,6 @@ def tree(tmp_path: Path) -> Path:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few random scenarios, and no self-check: both have tests of their own."""
-    monkeypatch.setitem(runner.EXAMPLES, "smoke", 5)
+    monkeypatch.setitem(judgement.EXAMPLES, "smoke", 5)
     monkeypatch.setitem(differential.EXAMPLES, "smoke", 5)
-    monkeypatch.setattr(runner.selfcheck, "check_all", lambda *_: [])
+    monkeypatch.setattr(judgement.selfcheck, "check_all", lambda *_: [])

@@ -17,7 +17,7 @@ from auxout_conformance import client
 from auxout_conformance.verdicts import Verdict
 from auxout_spec.client import conversation as spec
 from client_tools import fuzz
-from client_tools.mutants import MUTANTS, Mutant
+from client_tools.mutants import MUTANTS, TORCH_MUTANTS, Mutant
 
 RESULTS = (
     {"as": "array", "length": 30},
@@ -80,7 +80,7 @@ def test_the_fuzz_notices(change: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", MUTANTS + TORCH_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_fails_a_case(mutant: Mutant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "auxout"
     shutil.copytree(Path(auxout.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -89,5 +89,6 @@ def test_every_mutant_fails_a_case(mutant: Mutant, tmp_path: Path, monkeypatch: 
     assert source.count(mutant.old) == 1
     module.write_text(source.replace(mutant.old, mutant.new))
     monkeypatch.syspath_prepend(str(tmp_path))
-    checked = client.check("auxout.client.conversation:play")
+    played = "client_tools.tensors:play" if mutant in TORCH_MUTANTS else "auxout.client.conversation:play"
+    checked = client.check(played)
     assert checked.verdict is Verdict.VIOLATION, client.summary(checked)

@@ -680,6 +680,22 @@ def test_describe_call(call: Call, text: str) -> None:
     assert describe_call(call) == text
 
 
+def test_long_runs_of_hashes_are_told_by_their_ends() -> None:
+    hashes = tuple(number.to_bytes(4, "big") * 8 for number in range(100_000))
+    views = {"A": VIEW._replace(block_hashes=hashes)}
+    unknown = b"\xab" * 32
+
+    def told(*found: bytes) -> str:
+        text = describe_outcome(Metadata(0, (), (("A", found),), ()), views)
+        return text.split("block_hashes ")[1].split(", finished")[0]
+
+    assert told(*hashes) == "{A: [#0..#99999]}"
+    assert told(*hashes[:500], *hashes[501:]) == "{A: [#0..#499, #501..#99999]}"
+    assert told(unknown, *hashes[:50]) == "{A: [#abababab, #0..#49]}"
+    assert told(*hashes[:6]) == "{A: [#0, #1, #2, #3, #4, #5]}"
+    assert told(*hashes[6::-1]) == "{A: [#6, #5, #4, #3, #2, #1, #0]}"
+
+
 @pytest.mark.parametrize(
     ("outcome", "text"),
     [

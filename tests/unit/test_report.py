@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from auxout_conformance import files, report, representing
 from auxout_conformance.mistakes import UserMistake
-from auxout_conformance.verdicts import ClauseResult, Report, Verdict, Violation
+from auxout_conformance.verdicts import ClauseResult, Report, Verdict, Violation, WrongAnswer
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.engine import Abort, Add, Land, Launch, Tamper, Unpack
 from auxout_spec.profiles import PROFILES
@@ -71,16 +71,19 @@ violations = st.builds(
     texts,
     st.none() | counts,
 )
+conversations = st.dictionaries(texts, st.lists(counts, max_size=3), max_size=3)
+wrong_answers = st.builds(WrongAnswer, clause_ids, texts, texts, conversations, texts, texts, texts)
 reports = st.builds(
     Report,
     target=texts,
     version=texts,
-    profile=st.sampled_from(list(PROFILES)),
+    profile=st.sampled_from(["", *PROFILES]),
     suite=st.sampled_from(["smoke", "default", "deep"]),
     seed=st.none() | counts,
     verdict=st.sampled_from(Verdict),
     clauses=st.lists(results, max_size=3).map(tuple),
     violations=st.lists(violations, max_size=2).map(tuple),
+    wrong_answers=st.lists(wrong_answers, max_size=2).map(tuple),
     known=names,
     expected=st.lists(clause_ids, max_size=2).map(tuple),
     reason=texts,

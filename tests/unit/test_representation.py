@@ -222,3 +222,60 @@ def test_the_shrinker_leaves_what_is_needed() -> None:
     assert isinstance(failure, Failure)
     small, _ = Shrinker(host, P32, frozenset()).shrink(scenario, failure)
     assert small.representation == Representation(hashes="zeros")
+
+
+# Ids and hashes that are given.
+
+
+def test_ids_and_hashes_that_are_given_come_first_and_lead_back() -> None:
+    first = ["\x1c\u2028", "R1", "x"]
+    given_hashes = [bytes([number]) * 8 for number in (0, 255)]
+    made = Representation(
+        hashes="alike",
+        hash_size=8,
+        first_ids="\n".join(first),
+        first_hashes=" ".join(h.hex() for h in given_hashes),
+    )
+    image = Image(made)
+    ids = [image.request_id(name) for name in NAMES]
+    assert ids[:3] == first
+    assert len(set(ids)) == len(NAMES)
+    assert [image.name(each) for each in ids] == NAMES
+    hashes = [image.block_hash(digest) for digest in DIGESTS]
+    assert hashes[:2] == given_hashes
+    assert len(set(hashes)) == len(DIGESTS)
+    assert [image.digest(each) for each in hashes] == DIGESTS
+
+
+def test_a_hash_that_is_given_is_no_further_one() -> None:
+    plain = Image(Representation(hash_size=8))
+    taken = [plain.block_hash(digest) for digest in DIGESTS]
+    image = Image(Representation(hash_size=8, first_hashes=taken[2].hex()))
+    hashes = [image.block_hash(digest) for digest in DIGESTS]
+    assert hashes[0] == taken[2]
+    assert len(set(hashes)) == len(DIGESTS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"first_ids": "a\na"}, "first_ids has an id twice"),
+        ({"first_ids": "a\n"}, "or an empty one"),
+        ({"first_hashes": "zz"}, "are hexadecimal digits, found 'zz'"),
+        ({"first_hashes": "00"}, "are of 32 bytes"),
+        ({"first_hashes": f"{'00' * 32} {'00' * 32}"}, "has a hash twice"),
+    ],
+)
+def test_what_cannot_be_given_is_refused(fields: dict[str, str], wrong: str) -> None:
+    document = json.loads(scenarios.dump(LONGEST)) | {"representation": fields}
+    with pytest.raises(Malformed, match=wrong):
+        scenarios.from_json(document)
+
+
+def test_what_is_given_is_in_a_file_is_told_and_is_left_out_where_it_does_not_matter() -> None:
+    made = Representation(first_ids="zz\nq", first_hashes="41" * 32)
+    scenario = LONGEST._replace(representation=made)
+    assert scenarios.load(scenarios.dump(scenario)) == scenario
+    assert in_words(made) == f"ids 'zz', 'q', hashes {'41' * 32}"
+    assert PLAIN in representing.plainer(made)
+    assert Representation(first_ids="zz\nq") in representing.plainer(made)

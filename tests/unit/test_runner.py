@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from auxout_conformance import cli, runner
+from auxout_conformance import cli, judgement, runner, solving
 from auxout_conformance.cases import cases_in
 from auxout_conformance.hosts import TargetBroken
 from auxout_conformance.known import Finding, all_findings
@@ -39,9 +39,9 @@ FINDINGS = {finding.id: finding for finding in all_findings()}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few random scenarios, and no self-check: both have tests of their own."""
-    monkeypatch.setitem(runner.EXAMPLES, "smoke", EXAMPLES)
-    monkeypatch.setitem(runner.PAIR_EXAMPLES, "smoke", PAIR_EXAMPLES)
-    monkeypatch.setattr(runner.selfcheck, "check_all", lambda *_: [])
+    monkeypatch.setitem(judgement.EXAMPLES, "smoke", EXAMPLES)
+    monkeypatch.setitem(judgement.PAIR_EXAMPLES, "smoke", PAIR_EXAMPLES)
+    monkeypatch.setattr(judgement.selfcheck, "check_all", lambda *_: [])
 
 
 @pytest.fixture
@@ -66,9 +66,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 @pytest.fixture
 def only_random(monkeypatch: pytest.MonkeyPatch) -> None:
     """No curated cases and no large plays, so that what is found is found by chance."""
-    monkeypatch.setattr(runner, "cases_in", lambda profile: ())
-    monkeypatch.setattr(runner.large, "plays", lambda *_: iter(()))
-    monkeypatch.setitem(runner.EXAMPLES, "smoke", 30)
+    monkeypatch.setattr(judgement, "cases_in", lambda profile: ())
+    monkeypatch.setattr(judgement.large, "plays", lambda *_: iter(()))
+    monkeypatch.setitem(judgement.EXAMPLES, "smoke", 30)
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ def counts(report: Report) -> tuple[int, int]:
 
 
 def test_the_same_seed_judges_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "cases_in", lambda profile: ())
+    monkeypatch.setattr(judgement, "cases_in", lambda profile: ())
     first, again, other, fixed, fixed_again = (
         judge("reference", seed=seed) for seed in (11, 11, 12, None, None)
     )
@@ -305,11 +305,12 @@ def test_the_same_seed_judges_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_deep_draws_a_seed_and_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner.large, "plays", lambda *_: iter(()))
-    monkeypatch.setitem(runner.EXAMPLES, "deep", 2)
-    monkeypatch.setitem(runner.PAIR_EXAMPLES, "deep", 2)
-    monkeypatch.setattr(runner.secrets, "randbelow", lambda limit: 41)
-    monkeypatch.setattr(runner.Judgement, "_optimized", lambda self, host: None)
+    monkeypatch.setattr(judgement.large, "plays", lambda *_: iter(()))
+    monkeypatch.setitem(judgement.EXAMPLES, "deep", 2)
+    monkeypatch.setitem(solving.EXAMPLES, "deep", 0)
+    monkeypatch.setitem(judgement.PAIR_EXAMPLES, "deep", 2)
+    monkeypatch.setattr(judgement.secrets, "randbelow", lambda limit: 41)
+    monkeypatch.setattr(judgement.Judgement, "_optimized", lambda self, host: None)
     assert runner.judge("reference", suite="deep").seed == 41
     assert runner.judge("reference", suite="deep", seed=3).seed == 3
 
@@ -317,22 +318,22 @@ def test_deep_draws_a_seed_and_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("only_random")
 def test_a_search_is_repeated_until_nothing_new_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[frozenset[str]] = []
-    plain = runner.search
+    plain = judgement.search
 
     def search(*args: Any, **options: Any) -> Found | None:
         asked.append(options["ignored"])
         return plain(*args, **options)
 
-    monkeypatch.setattr(runner, "search", search)
-    monkeypatch.setitem(runner.EXAMPLES, "smoke", 30)
+    monkeypatch.setattr(judgement, "search", search)
+    monkeypatch.setitem(judgement.EXAMPLES, "smoke", 30)
     for phase in ("_optimized", "_large"):
-        monkeypatch.setattr(runner.Judgement, phase, lambda self, host: None)
+        monkeypatch.setattr(judgement.Judgement, phase, lambda self, host: None)
     report = judge("known-bad:clamped-one-early")
     assert [len(ignored) for ignored in asked] == list(range(len(report.violations) + 1))
     # How many it finds depends on what Hypothesis draws, which depends on the modules that are loaded.
     assert report.violations
     asked.clear()
-    monkeypatch.setattr(runner, "MAX_ROUNDS", 1)
+    monkeypatch.setattr(judgement, "MAX_ROUNDS", 1)
     assert len(judge("known-bad:clamped-one-early").violations) == len(asked) == 1
 
 
@@ -409,11 +410,11 @@ def test_a_crash_in_a_random_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
     def search(*args: Any, tally: Tally, **options: Any) -> None:
         tally.broken = TargetBroken("it crashed"), scenario
 
-    monkeypatch.setattr(runner, "search", search)
+    monkeypatch.setattr(judgement, "search", search)
     report = judge("reference")
     assert (report.verdict, report.reason) == (Verdict.BROKEN, "it crashed")
     plain = Scenario((Reset(),), profile="0.32")
-    assert report.replay == runner.replay_command(runner.resolve("reference"), plain)
+    assert report.replay == judgement.replay_command(runner.resolve("reference"), plain)
 
 
 # Judgements that are cut short.
@@ -560,7 +561,7 @@ def test_all_known_findings_of_a_scenario_are_named(own: Callable[..., str]) -> 
 
 
 def test_a_judgement_of_what_depends_on_the_seed_alone() -> None:
-    judgement = runner.Judgement(resolve("known-bad:hashes-sorted"), "smoke", 1, ())
-    report = judgement.run(random_only=True)
-    assert judgement.held == set()
+    judged = judgement.Judgement(resolve("known-bad:hashes-sorted"), "smoke", 1, ())
+    report = judged.run(random_only=True)
+    assert judged.held == set()
     assert {violation.found_by for violation in report.violations} == {"random"}

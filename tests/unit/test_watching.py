@@ -71,7 +71,17 @@ def test_what_is_read_again_is_bounded() -> None:
     read[0] = 0
     for _ in range(100):
         watch.changed()
-    assert 100 <= read[0] <= 120
+    assert 10 <= read[0] <= 20
+
+
+@pytest.mark.parametrize("place", [-1, -2, -LATEST, 0])
+def test_a_large_thing_among_large_ones_is_looked_at_within_bounds(place: int) -> None:
+    things = [[each] for each in range(3 * LATEST)]
+    watch = Watch()
+    for thing in things:
+        watch.keep(lambda thing=thing: list(thing), 10 * MOST)
+    things[place].append(0)
+    assert sum(watch.changed() for _ in range(10 * len(things))) == 1
 
 
 FORKS = pytest.mark.skipif(not can_fork(), reason="pickles are opened here")

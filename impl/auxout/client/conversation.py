@@ -11,7 +11,7 @@ import numpy as np
 
 from .decode import decode
 from .errors import RowsError
-from .layout import Packed, for_stage, moe_rows, pack, pad, shard, to_array
+from .layout import Packed, Placed, for_stage, moe_rows, pack, pad, shard, to_array
 from .rows import Rows, splice, validate
 from .schema import Schema
 from .trajectory import Trajectory, versions
@@ -87,6 +87,7 @@ def _decoded(part: Json, schema: Schema, num_tokens: int) -> Rows:
 def _arranged(samples: list[Trajectory], schema: Schema, result: Json) -> Json:
     """The rows as the result asks for them."""
     answer: Json = {}
+    placed: Placed | Packed
     if result["as"] == "pad":
         placed = pad(samples, result.get("length"), result.get("side", "right"))
     elif result["as"] == "pack":

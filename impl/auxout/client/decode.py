@@ -224,7 +224,13 @@ def _array(payload: Any) -> NDArray[Any]:
     """An array as it is; anything else that claims to be one is converted by itself, never unpickled."""
     if not isinstance(payload, np.ndarray) and not hasattr(payload, "__array__"):
         raise _malformed(f"text or an array is expected, not {type(payload).__name__}")
-    values: NDArray[Any] = np.asarray(cast("Any", payload))
+    kind = type(cast("object", payload)).__name__
+    try:
+        values: NDArray[Any] = np.asarray(cast("Any", payload))
+    except (
+        Exception
+    ) as error:  # A tensor may be of a type or on a device that numpy lacks, and say so in its way.
+        raise _malformed(f"numpy cannot read this {kind}: {error!s:.200}") from None
     if values.dtype.kind not in "iu":
         raise _no_integers(values.dtype)
     return values

@@ -5,7 +5,7 @@ Each is one allocation, into which every known row is copied once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +19,8 @@ from .trajectory import Trajectory
 Missing = Literal["mask", "refuse", "arange", -1]
 Side = Literal["right", "left"]
 How = Literal["contiguous", "zigzag"]
+Empty = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
+"""Makes an array of a shape and a dtype, such as ``np.empty``: memory that a framework owns, pinned or shared."""
 
 
 class Placed(NamedTuple):
@@ -41,7 +43,13 @@ class Packed(NamedTuple):
     """(samples + 1,)."""
 
 
-def to_array(trajectory: Trajectory, length: int | None = None, *, missing: Missing = "mask") -> Placed:
+def to_array(
+    trajectory: Trajectory,
+    length: int | None = None,
+    *,
+    missing: Missing = "mask",
+    empty: Empty = np.empty,
+) -> Placed:
     """The row of each position in its place.
 
     Args:
@@ -49,6 +57,7 @@ def to_array(trajectory: Trajectory, length: int | None = None, *, missing: Miss
         missing: what stands where no row is known. ``mask``: zeros; ``arange``: expert 0, 1, ... in layers with a
             router, since a router that replays needs valid, distinct ids; -1: that, in int16 or int32; ``refuse``:
             zeros, but only for the last token and padding.
+        empty: makes the rows and the mask.
 
     Raises:
         CountError: ``length`` is below the tokens (CLIENT-ARRAY-2).
@@ -61,13 +70,22 @@ def to_array(trajectory: Trajectory, length: int | None = None, *, missing: Miss
     if missing == "refuse":
         _check_complete(trajectory)
     dtype = np.dtype("int16" if schema.num_experts <= 2**15 else "int32") if missing == -1 else schema.dtype
-    placed = _empty((places,), schema, dtype)
+    placed = _placed(empty, (places,), schema, dtype)
     _write(trajectory, placed.rows, placed.mask, 0, _filler(schema, missing))
     return placed
 
 
-def pad(trajectories: Sequence[Trajectory], length: int | None = None, side: Side = "right") -> Placed:
+def pad(
+    trajectories: Sequence[Trajectory],
+    length: int | None = None,
+    side: Side = "right",
+    *,
+    empty: Empty = np.empty,
+) -> Placed:
     """Each conversation in ``length`` places of its own, zeros on one side; None: as long as the longest.
+
+    Args:
+        empty: makes the rows and the mask.
 
     Raises:
         CountError: ``length`` is below the longest (CLIENT-PAD-2).
@@ -78,18 +96,25 @@ def pad(trajectories: Sequence[Trajectory], length: int | None = None, side: Sid
     places = len(longest.tokens) if length is None else length
     if places < len(longest.tokens):
         raise _too_short(longest, places, len(longest.tokens), "CLIENT-PAD-2")
-    placed = _empty((len(trajectories), places), schema, schema.dtype)
+    placed = _placed(empty, (len(trajectories), places), schema, schema.dtype)
     for each, rows, mask in zip(trajectories, placed.rows, placed.mask, strict=True):
         _write(each, rows, mask, _kernel.padding_before(len(each.tokens), places, side == "left"), 0)
     return placed
 
 
-def pack(trajectories: Sequence[Trajectory], *, dtype: DTypeLike | None = None, align: int = 1) -> Packed:
+def pack(
+    trajectories: Sequence[Trajectory],
+    *,
+    dtype: DTypeLike | None = None,
+    align: int = 1,
+    empty: Empty = np.empty,
+) -> Packed:
     """All conversations in one array without padding.
 
     Args:
         dtype: an integer type that holds every expert's id; None: the schema's.
         align: each conversation takes a multiple of it; the rest is masked.
+        empty: makes the rows and the mask.
 
     Raises:
         ShapeError: their schemas differ, or there are none (CLIENT-PACK-2).
@@ -103,7 +128,7 @@ def pack(trajectories: Sequence[Trajectory], *, dtype: DTypeLike | None = None, 
         raise ShapeError(f"samples cannot be aligned to {align} places")
     sizes = [_kernel.aligned(len(each.tokens), align) for each in trajectories]
     offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-    placed = _empty((int(offsets[-1]),), schema, wanted)
+    placed = _placed(empty, (int(offsets[-1]),), schema, wanted)
     for each, start, end in zip(trajectories, offsets[:-1], offsets[1:], strict=True):
         _write(each, placed.rows[start:end], placed.mask[start:end], 0, 0)
     return Packed(placed.rows, placed.mask, offsets)
@@ -117,7 +142,7 @@ def places(length: int, rank: int, size: int, how: How = "contiguous") -> NDArra
     Raises:
         ShapeError: there is no such rank, or the places do not divide evenly (CLIENT-SHARD-3).
     """
-    return np.concatenate([np.arange(start, end) for start, end in _ranges(length, rank, size, how)])
+    return np.concatenate([np.arange(start, end) for start, end in ranges(length, rank, size, how)])
 
 
 def shard(
@@ -134,9 +159,7 @@ def shard(
         ShapeError: there is no such rank, or the places do not divide evenly (CLIENT-SHARD-3).
     """
     before = (slice(None),) * axis
-    parts = [
-        array[(*before, slice(start, end))] for start, end in _ranges(array.shape[axis], rank, size, how)
-    ]
+    parts = [array[(*before, slice(start, end))] for start, end in ranges(array.shape[axis], rank, size, how)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
 
 
@@ -146,7 +169,7 @@ def moe_rows(array: NDArray[Any], schema: Schema) -> NDArray[Any]:
     Raises:
         ShapeError: the array has another number of layers (CLIENT-LAYERS-3).
     """
-    return _only_layers(array, schema, schema.moe_layers)
+    return array[..., layer_index(array.shape, schema), :]
 
 
 def for_stage(array: NDArray[Any], schema: Schema, layers: Sequence[int]) -> NDArray[Any]:
@@ -158,25 +181,45 @@ def for_stage(array: NDArray[Any], schema: Schema, layers: Sequence[int]) -> NDA
     Raises:
         ShapeError: a layer is not the model's, or they are out of order (CLIENT-LAYERS-3).
     """
+    return array[..., layer_index(array.shape, schema, layers), :]
+
+
+def layer_index(
+    shape: Sequence[int], schema: Schema, layers: Sequence[int] | None = None
+) -> slice | list[int]:
+    """Where the layers with a router are on the axis before the last: a slice where they are evenly spaced.
+
+    Args:
+        shape: of the rows, (..., num_layers, top_k).
+        layers: only those among these; None: all.
+
+    Raises:
+        ShapeError: rows of another shape, or layers that are not the model's or out of order (CLIENT-LAYERS-3).
+    """
+    routers = list(schema.moe_layers if layers is None else _routers_among(layers, schema))
+    if tuple(shape[-2:]) != schema.row_shape:
+        problem = f"an array of shape {tuple(shape)} has no rows of {schema.row_shape}"
+        raise ShapeError(problem, "CLIENT-LAYERS-3")
+    steps = set(np.diff(routers).tolist())
+    if not routers or len(steps) > 1:
+        return routers
+    return slice(routers[0], routers[-1] + 1, steps.pop() if steps else 1)
+
+
+def _routers_among(layers: Sequence[int], schema: Schema) -> list[int]:
     if any(not 0 <= layer < schema.num_layers for layer in layers):
         raise ShapeError(f"layers {list(layers)} are not all of {schema.num_layers}", "CLIENT-LAYERS-3")
     if list(layers) != sorted(set(layers)):
         raise ShapeError(f"layers {list(layers)} are not in the model's order", "CLIENT-LAYERS-3")
-    return _only_layers(array, schema, [layer for layer in layers if layer in schema.moe_layers])
+    return [layer for layer in layers if layer in schema.moe_layers]
 
 
-def _only_layers(array: NDArray[Any], schema: Schema, layers: Sequence[int]) -> NDArray[Any]:
-    if array.shape[-2:] != schema.row_shape:
-        raise ShapeError(
-            f"an array of shape {array.shape} has no rows of {schema.row_shape}", "CLIENT-LAYERS-3"
-        )
-    steps = set(np.diff(layers).tolist())
-    if layers and len(steps) <= 1:
-        return array[..., layers[0] : layers[-1] + 1 : steps.pop() if steps else 1, :]
-    return array[..., list(layers), :]
+def ranges(length: int, rank: int, size: int, how: How) -> list[tuple[int, int]]:
+    """The ranges of places ``[start, end)`` that one rank holds, in its order.
 
-
-def _ranges(length: int, rank: int, size: int, how: How) -> list[tuple[int, int]]:
+    Raises:
+        ShapeError: there is no such rank, or the places do not divide evenly (CLIENT-SHARD-3).
+    """
     if not 0 <= rank < size:
         raise ShapeError(f"there is no rank {rank} of {size}", "CLIENT-SHARD-3")
     chunks, count = ((rank,), size) if how == "contiguous" else (_kernel.zigzag_chunks(rank, size), 2 * size)
@@ -195,8 +238,11 @@ def _schema_of(trajectories: Sequence[Trajectory]) -> Schema:
     return schemas.pop()
 
 
-def _empty(places: tuple[int, ...], schema: Schema, dtype: np.dtype[Any]) -> Placed:
-    return Placed(np.empty((*places, *schema.row_shape), dtype), np.zeros(places, np.bool_))
+def _placed(empty: Empty, places: tuple[int, ...], schema: Schema, dtype: np.dtype[Any]) -> Placed:
+    """Rows that nothing is written to yet, of which none is known."""
+    placed = Placed(empty((*places, *schema.row_shape), dtype), empty(places, np.dtype(np.bool_)))
+    placed.mask[...] = False
+    return placed
 
 
 def _write(

@@ -60,7 +60,7 @@ class Rows:
         same = self.start == other.start and self.schema == other.schema
         return same and np.array_equal(self.values, other.values)
 
-    __hash__ = None  # pyright: ignore[reportAssignmentType] - equality reads the values
+    __hash__ = None  # type: ignore[assignment]  # equality reads the values
 
 
 def validate(rows: Rows, level: Level = "ids", *, request: str | None = None) -> None:

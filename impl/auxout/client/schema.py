@@ -29,7 +29,7 @@ class Schema:
     num_layers: int
     top_k: int
     num_experts: int
-    moe_layers: tuple[int, ...] = None  # pyright: ignore[reportAssignmentType] - it is never None after __init__
+    moe_layers: tuple[int, ...] = None  # type: ignore[assignment]  # it is never None after __init__
 
     def __post_init__(self) -> None:
         given = cast("tuple[int, ...] | None", self.moe_layers)

@@ -77,13 +77,16 @@ def with_fresh_blocks(
         computed: tokens of the request whose KV is computed, or will be by the steps in flight.
         launched: entries that are not in flight yet, with their generations.
     """
+    num_tokens = min(computed, request.num_tokens)
+    if not kernel.num_full_blocks(num_tokens, block_size):
+        return state
     rows = activation_of(state, request.request_id, request.activation).rows
     flying = [(step.generation, entry) for step in state.in_flight for entry in step.entries]
     for generation, entry in (*flying, *launched):
         if (entry.request_id, entry.activation) == (request.request_id, request.activation):
             start = min(entry.token_start, len(rows))
             rows = rows[:start] + step_rows(entry, start, generation)
-    fresh = new_blocks(state, request, rows, min(computed, request.num_tokens), block_size)
+    fresh = new_blocks(state, request, rows, num_tokens, block_size)
     return state._replace(resident=(*state.resident, *fresh)) if fresh else state
 
 

@@ -7,14 +7,14 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from auxout_spec.clauses import CLAUSES
-
 from .. import isolation
-from ..render import columns, field, printable
-from ..verdicts import Verdict
+from ..render import answer_lines, columns, field, printable
+from ..verdicts import ClauseResult, Report, Verdict, WrongAnswer
 from .cases import Case, all_cases
 from .judging import Wrong, judge
 
@@ -44,11 +44,65 @@ class Checked(NamedTuple):
     """For a function that is broken or offers nothing: one sentence."""
     said: str = ""
     """The end of what it wrote to standard error, if it is broken."""
+    seconds: float = 0.0
+
+    def report(self) -> Report:
+        """The judgement as every other one is reported."""
+        judged = [result for result in self.results if result.status != "not offered"]
+        return Report(
+            target=self.function,
+            version="",
+            profile="",
+            suite="default",
+            seed=None,
+            verdict=self.verdict,
+            clauses=tuple(_clause_results(self.results)),
+            wrong_answers=tuple(_wrong_answers(self)),
+            reason=self.reason,
+            num_cases=len(judged),
+            seconds=self.seconds,
+            notes=_notes(len(self.results), len(judged)),
+        )
+
+
+def _clause_results(results: Sequence[Result]) -> Iterator[ClauseResult]:
+    """What each clause's cases show, in the order of the registry."""
+    for clause in dict.fromkeys(result.case.clause for result in results):
+        counts = Counter(result.status for result in results if result.case.clause == clause)
+        checks = counts["violated"] + counts["holds"]
+        status = "violated" if counts["violated"] else "holds" if checks else "not judged"
+        yield ClauseResult(clause, status, checks)
+
+
+def _wrong_answers(checked: Checked) -> Iterator[WrongAnswer]:
+    for case, _, wrong in checked.results:
+        if wrong is not None:
+            words = ["auxout", "client-check", checked.function, "--case", case.name]
+            yield WrongAnswer(
+                case.clause,
+                case.name,
+                case.story,
+                case.conversation,
+                wrong.expected,
+                wrong.actual,
+                shlex.join(words),
+            )
+
+
+def _notes(num_asked: int, num_judged: int) -> tuple[str, ...]:
+    left = num_asked - num_judged
+    return (f"{left} of {num_asked} cases ask for what it does not offer",) if left else ()
 
 
 def check(function: str, cases: Sequence[Case] | None = None) -> Checked:
     """Judge ``module:function`` by the cases, all of them by default."""
     chosen = all_cases() if cases is None else tuple(cases)
+    started = time.monotonic()
+    checked = _checked(function, chosen)
+    return checked._replace(seconds=time.monotonic() - started)
+
+
+def _checked(function: str, chosen: Sequence[Case]) -> Checked:
     answers, said, broken = _answers(function, chosen)
     results = tuple(_result(case, answer) for case, answer in zip(chosen, answers, strict=False))
     if broken:
@@ -109,16 +163,8 @@ def _answers(function: str, cases: Sequence[Case]) -> tuple[list[dict[str, Any]]
 def lines(checked: Checked) -> list[str]:
     """Everything but the last line: each case that shows a violation, in full."""
     found: list[str] = []
-    for result in checked.results:
-        if result.wrong is None:
-            continue
-        case = result.case
-        found.append(f"{case.clause}  {CLAUSES[case.clause].sentence}")
-        found += field("case", f"{case.name}: {case.story}")
-        found += field("expected", result.wrong.expected)
-        found += field("actual", result.wrong.actual)
-        words = ["auxout", "client-check", checked.function, "--case", case.name]
-        found += ["  replay", printable(shlex.join(words)), ""]
+    for answer in _wrong_answers(checked):
+        found += [*answer_lines(answer), ""]
     if checked.said:
         found += [*field("stderr", checked.said.rstrip()), ""]
     return found

@@ -136,6 +136,10 @@ class Play:
     def _start_over(self) -> None:
         config, limits = self.config, self.config.limits
         sizes = limits and Sizes(limits.block_size, limits.capacity, config.depth, *config.largest_step)
+        # Code that is newer than any profile may be built with more than the suite's connectors are.
+        prepare = getattr(self.host, "prepare", None)
+        if prepare is not None:
+            prepare(config.block_size)
         self.host.new(config.profile.name, sizes, config.representation, config.cache)
 
     @property

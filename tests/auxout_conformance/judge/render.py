@@ -37,6 +37,8 @@ from auxout_spec.values import (
 from ..observation import Odd, Raised, Usage
 
 Views = dict[str, RequestView]
+MOST_IN_A_ROW = 6
+"""Hashes of consecutive places that are told one by one."""
 
 
 def describe_call(call: Call) -> str:
@@ -136,9 +138,17 @@ def _hash_entries(entries: tuple[tuple[str, tuple[BlockHash, ...]], ...], views:
 
 
 def _hash_list(name: str, hashes: tuple[BlockHash, ...], views: Views) -> str:
-    known = views[name].block_hashes if name in views else ()
-    names = [str(known.index(h)) if h in known else h.hex()[:8] for h in hashes]
-    return "[" + ", ".join(f"#{text}" for text in names) + "]"
+    places = {h: place for place, h in enumerate(views[name].block_hashes)} if name in views else {}
+    texts: list[str] = []
+    for _, group in groupby(
+        enumerate(hashes), key=lambda item: (item[1] in places, places.get(item[1], 0) - item[0])
+    ):
+        found = [h for _, h in group]
+        if len(found) > MOST_IN_A_ROW and found[0] in places:
+            texts.append(f"#{places[found[0]]}..#{places[found[-1]]}")
+        else:
+            texts += [f"#{places[h] if h in places else h.hex()[:8]}" for h in found]
+    return f"[{', '.join(texts)}]"
 
 
 def _named(block_hash: BlockHash, views: Views) -> str:

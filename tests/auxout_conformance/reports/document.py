@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from ..render import found_by_words, printable, unexpected, verdict_words
 from ..report import ReportFile, violation_from
 from ..timeline import RIGHT_COURSE, Timeline, of_violation, picture, terminal
 from ..timeline.contrast import Part, differing
-from ..verdicts import ClauseResult, Report, Violation
+from ..verdicts import ClauseResult, Report, Violation, WrongAnswer
 
 TEXT_WIDTH = 110
 """Letters in a line of a timeline as text."""
@@ -25,34 +26,46 @@ OUTCOMES = ("broken", "expected", "moved", "fixed", "still violated", "not judge
 
 
 class Trouble(NamedTuple):
-    """One violation as it is shown."""
+    """One violation, or one wrong answer of a client, as it is shown."""
 
     clause: str
     sentence: str
     call: str
-    """The call and its place in the scenario."""
+    """The call and its place in the scenario; of a client: what happens in the conversation."""
     expected: tuple[Part, ...]
     actual: tuple[Part, ...]
     found_by: str
     scenario: str
-    """JSON, an event a line."""
+    """JSON, an event a line; of a client: the conversation."""
     replay: str
-    timeline: Timeline
+    timeline: Timeline | None
+    """None: of a client, which has none."""
     announced: bool = False
     """An expectation file listed it."""
 
     @property
+    def happened(self) -> str:
+        """What ``call`` is, in a word."""
+        return "story" if self.timeline is None else "call"
+
+    @property
     def text(self) -> str:
-        """The timeline as text."""
+        """The timeline as text; empty if there is none."""
+        if self.timeline is None:
+            return ""
         return "\n".join(line.plain for line in terminal.draw(self.timeline, TEXT_WIDTH)).rstrip()
 
     def svg(self, name: str) -> str:
-        """The timeline as a picture."""
+        """The timeline as a picture; empty if there is none."""
+        if self.timeline is None:
+            return ""
         return picture.draw(self.timeline, name, legend=False)
 
     @property
     def caption(self) -> str:
         """What the picture does not say itself."""
+        if self.timeline is None:
+            return ""
         notes = [RIGHT_COURSE, self.timeline.note] if self.timeline.wrong else [self.timeline.note]
         return "; ".join(printable(note) for note in notes if note)
 
@@ -150,7 +163,8 @@ def _section(report: Report, told: set[str]) -> Section:
             _trouble(each, each.clause in expected, deviations)
             for each in report.violations
             if each.clause not in told
-        ),
+        )
+        + tuple(map(_wrong_answer, report.wrong_answers)),
         tuple(map(_clause_row, order)),
         tuple((status, counts[status]) for status in STATUSES if counts[status]),
         tuple(map(printable, report.notes)),
@@ -159,10 +173,9 @@ def _section(report: Report, told: set[str]) -> Section:
 
 def _facts(report: Report) -> list[tuple[str, str]]:
     facts = [("target", report.target), ("version", report.version), ("profile", report.profile)]
-    facts += [
-        ("suite", report.suite),
-        ("seed", "fixed scenarios" if report.seed is None else str(report.seed)),
-    ]
+    if report.profile:
+        drawn = "fixed scenarios" if report.seed is None else str(report.seed)
+        facts += [("suite", report.suite), ("seed", drawn)]
     for name, number in (
         ("cases", report.num_cases),
         ("random scenarios", report.num_scenarios),
@@ -187,6 +200,21 @@ def _trouble(violation: Violation, announced: bool, deviations: frozenset[Any]) 
         printable(violation.replay),
         of_violation(violation, deviations),
         announced,
+    )
+
+
+def _wrong_answer(answer: WrongAnswer) -> Trouble:
+    expected, actual = differing(printable(answer.expected), printable(answer.actual))
+    return Trouble(
+        answer.clause,
+        CLAUSES[answer.clause].sentence if answer.clause in CLAUSES else "",
+        printable(answer.story),
+        tuple(expected),
+        tuple(actual),
+        printable(f"case {answer.case}"),
+        printable(json.dumps(answer.conversation)),
+        printable(answer.replay),
+        None,
     )
 
 

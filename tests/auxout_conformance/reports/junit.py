@@ -34,12 +34,14 @@ def _suite(section: Section, seconds: float) -> xml.Element:
     properties = xml.SubElement(suite, "properties")
     for name, value in section.facts:
         xml.SubElement(properties, "property", name=name, value=value)
-    troubles = {each.clause: each for each in section.troubles}
+    troubles: dict[str, list[Trouble]] = {}
+    for each in section.troubles:
+        troubles.setdefault(each.clause, []).append(each)
     for row in section.clauses:
-        _case(suite, section.target, row, troubles.get(row.clause))
+        _case(suite, section.target, row, troubles.get(row.clause, []))
     listed = {row.clause for row in section.clauses}
     for clause in troubles.keys() - listed:
-        row = ClauseRow(clause, "", troubles[clause].sentence, "violated", 0, ())
+        row = ClauseRow(clause, "", troubles[clause][0].sentence, "violated", 0, ())
         _case(suite, section.target, row, troubles[clause])
     if section.exit_code not in (0, 1) or (section.reason and not section.troubles and section.exit_code):
         case = xml.SubElement(suite, "testcase", classname=section.target, name="judgement")
@@ -76,12 +78,12 @@ def _counted(suite: xml.Element) -> xml.Element:
     return suite
 
 
-def _case(suite: xml.Element, target: str, row: ClauseRow, trouble: Trouble | None) -> None:
+def _case(suite: xml.Element, target: str, row: ClauseRow, troubles: list[Trouble]) -> None:
     case = xml.SubElement(suite, "testcase", classname=target, name=row.clause)
-    if trouble is not None and not trouble.announced:
-        failure = xml.SubElement(case, "failure", type=row.level, message=trouble.sentence)
-        failure.text = _text(trouble)
-    elif trouble is not None:
+    if troubles and not troubles[0].announced:
+        failure = xml.SubElement(case, "failure", type=row.level, message=troubles[0].sentence)
+        failure.text = "\n\n".join(map(_text, troubles))
+    elif troubles:
         xml.SubElement(case, "skipped", message="violated, as the expectation file says")
     elif row.status == "known":
         xml.SubElement(case, "skipped", message=f"known finding {', '.join(row.findings)}")
@@ -92,15 +94,11 @@ def _case(suite: xml.Element, target: str, row: ClauseRow, trouble: Trouble | No
 def _text(trouble: Trouble) -> str:
     expected = "".join(part.text for part in trouble.expected)
     actual = "".join(part.text for part in trouble.actual)
-    return "\n".join(
-        [
-            f"call      {trouble.call}",
-            f"expected  {expected}",
-            f"actual    {actual}",
-            f"found by  {trouble.found_by}",
-            "",
-            trouble.text,
-            "",
-            trouble.replay,
-        ]
-    )
+    lines = [
+        f"{trouble.happened:<9} {trouble.call}",
+        f"expected  {expected}",
+        f"actual    {actual}",
+        f"found by  {trouble.found_by}",
+    ]
+    timeline = [] if trouble.timeline is None else ["", trouble.text]
+    return "\n".join([*lines, *timeline, "", trouble.replay])

@@ -88,13 +88,13 @@ def _trouble(trouble: Trouble, timelines: bool) -> Iterator[str]:
     yield from _table(
         ("", ""),
         [
-            ("call", _code(trouble.call)),
+            (trouble.happened, _code(trouble.call)),
             ("expected", _code("".join(part.text for part in trouble.expected))),
             ("actual", _code("".join(part.text for part in trouble.actual))),
             ("found by", _escaped(trouble.found_by)),
         ],
     )
-    if timelines:
+    if timelines and trouble.timeline is not None:
         yield from ("<details open><summary>Timeline</summary>", "")
         yield from _fenced(trouble.text, "text")
         yield from ("</details>", "")

@@ -4,7 +4,17 @@
 process that will run it. Nothing of a target is imported while it is resolved.
 """
 
-from .adapter import Adapter, PatchError, TargetError
+from .adapter import Adapter, NoProfile, PatchError, TargetError
 from .resolve import Listed, Target, list_targets, patched, resolve
 
-__all__ = ["Adapter", "Listed", "PatchError", "Target", "TargetError", "list_targets", "patched", "resolve"]
+__all__ = [
+    "Adapter",
+    "Listed",
+    "NoProfile",
+    "PatchError",
+    "Target",
+    "TargetError",
+    "list_targets",
+    "patched",
+    "resolve",
+]

@@ -22,6 +22,14 @@ class TargetError(Exception):
     """A target that cannot be judged; the message is one sentence for the user."""
 
 
+class NoProfile(TargetError):
+    """A vLLM that no profile describes; ``name`` is how the user named it."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
 class PatchError(TargetError):
     """A diff that cannot be read or does not apply."""
 
@@ -60,6 +68,8 @@ class Adapter(NamedTuple):
     """The worker's store writes in the background: that it fails may show at a later call."""
     missing: str = ""
     """Why the worker that the target has cannot be judged here."""
+    prepare: Callable[[int], None] | None = None
+    """Told the tokens of a block before fresh connectors are made, where they are built with more than a profile."""
 
     @property
     def offer(self) -> Offer:

@@ -20,6 +20,8 @@ from auxout_spec.representation import PLAIN, Representation
 from ..objects import RowCodec
 from ..observation import Usage
 
+WORKER_PARAMETERS = ("vllm_config", "model", "kv_cache_config")
+"""What vLLM's worker connector is built with."""
 OVERWRITTEN = "<overwritten>"
 """What stands where an id was in a list that is used again."""
 
@@ -233,12 +235,8 @@ class ConnectorDriver:
         self._torch, self._sizes = torch, sizes
         self._model = _routers(torch, representation.layers)
         self._rows, self._buffers = RowCodec(representation), Buffers(representation)
-        self._connector = factory(
-            vllm_config=_config(sizes, representation),
-            model=self._model,
-            kv_cache_config=SimpleNamespace(num_blocks=sizes.capacity),
-            **more,
-        )
+        given = (_config(sizes, representation), self._model, SimpleNamespace(num_blocks=sizes.capacity))
+        self._connector = factory(**dict(zip(WORKER_PARAMETERS, given, strict=True)), **more)
 
     def begin_step(self, metadata: Any) -> None:
         self._connector.begin_step(metadata)

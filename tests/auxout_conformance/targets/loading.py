@@ -13,6 +13,7 @@ from . import stubs
 from .adapter import Adapter, TargetError, from_factory, from_module
 
 PACKAGE = "vllm.distributed.aux_output_connector"
+NEEDS_TORCH = "its worker needs torch, which is not installed: pip install 'auxout[torch]'"
 
 
 class LoadSpec(NamedTuple):
@@ -20,7 +21,9 @@ class LoadSpec(NamedTuple):
 
     ``module``: modules with the names of connector and worker, separated by commas. ``vllm-module``: a connector
     and a torch worker, with stand-ins for what that imports of vLLM. ``factory``: ``module:attribute``.
-    ``folder``: a folder that is vLLM's connector package. ``known-bad``: one of the suite's own mutants.
+    ``folder``: a folder that is vLLM's connector package. ``known-bad``: one of the suite's own mutants. ``newer``,
+    ``newer-scheduler``, ``newer-worker``: such a folder of a vLLM that may ask for more than any profile gives, or one
+    half of it.
     """
 
     kind: str
@@ -29,7 +32,7 @@ class LoadSpec(NamedTuple):
     @property
     def isolated(self) -> bool:
         """Whether the code may be anybody's, so that its process gets a clean environment and limits."""
-        return self.kind == "folder"
+        return self.kind == "folder" or self.kind.startswith("newer")
 
 
 def load(spec: LoadSpec) -> Adapter:
@@ -51,6 +54,10 @@ def load(spec: LoadSpec) -> Adapter:
         module = known_bad.load(spec.where)
         # A faulty worker's scheduler connector is sound, and is left to the spec.
         return from_module(_only_worker(module) if hasattr(module, "WorkerCore") else module, spec.where)
+    if spec.kind.startswith("newer"):
+        from . import newer
+
+        return newer.load(Path(spec.where), spec.kind)
     return _load_folder(Path(spec.where))
 
 
@@ -69,8 +76,7 @@ def _load_modules(names: list[str]) -> Adapter:
 def _with_worker(connector: ModuleType, name: str) -> Adapter:
     """A connector module with its torch worker, among stand-ins for the rest of vLLM."""
     if importlib.util.find_spec("torch") is None:
-        missing = "its worker needs torch, which is not installed: pip install 'auxout[torch]'"
-        return from_module(connector, connector.__name__)._replace(missing=missing)
+        return from_module(connector, connector.__name__)._replace(missing=NEEDS_TORCH)
     stubs.install()
     return from_module(_merged(connector, importlib.import_module(name)), connector.__name__)
 

@@ -57,7 +57,7 @@ def _sources(spec: LoadSpec) -> Iterator[str]:
 
         yield known_bad.mutated_source(spec.where)
         return
-    names = [f"{PACKAGE}.connector"] if spec.kind == "folder" else spec.where.partition(":")[0].split(",")
+    names = [f"{PACKAGE}.connector"] if spec.isolated else spec.where.partition(":")[0].split(",")
     files = {getattr(sys.modules.get(name), "__file__", None) for name in names}
     for file in {found for each in files if each for found in _beside(Path(each), spec)}:
         try:

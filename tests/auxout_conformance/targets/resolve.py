@@ -13,7 +13,7 @@ from auxout_spec.profiles import LATEST, PER_REQUEST, PROFILES, is_judged, is_sp
 from .. import known
 from ..leftovers import Scratch
 from . import revisions, sources, wheels
-from .adapter import TargetError
+from .adapter import NoProfile, TargetError
 from .loading import LoadSpec
 
 BUILT_IN = {
@@ -266,6 +266,7 @@ def _profile_of(version: str, name: str, profile: str | None) -> str:
     short = ".".join(version.split(".")[:2])
     if short in PROFILES:
         return short
-    raise TargetError(
-        f"no profile describes {name} (version {version or 'unknown'}) yet; add --profile ({' or '.join(PROFILES)})"
+    raise NoProfile(
+        name,
+        f"no profile describes {name} (version {version or 'unknown'}) yet; add --profile ({' or '.join(PROFILES)})",
     )

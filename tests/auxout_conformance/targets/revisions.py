@@ -44,6 +44,17 @@ def export(checkout: Path, revision: str, into: Path) -> None:
         raise TargetError(f"{checkout} has no {FOLDER}/connector.py at {revision}")
 
 
+def archive(checkout: Path, revision: str, into: Path) -> None:
+    """Write vLLM's files at a revision into a zip file.
+
+    Raises:
+        TargetError: it is no checkout, or has no such revision.
+    """
+    if revision.startswith("-"):
+        raise TargetError(f"{revision!r} is no git revision")
+    into.write_bytes(_git(checkout, revision, "archive", "--format=zip", revision, "--", "vllm"))
+
+
 def version_of(checkout: Path, revision: str = "HEAD") -> str:
     """The version that a checkout calls itself: its newest release tag, ``0.31.0`` for ``v0.31.0``; empty if none."""
     try:

@@ -66,6 +66,41 @@ def fetch(version: str) -> Path:
     return kept
 
 
+def fetch_sources(version: str) -> Path:
+    """A zip file with every Python file of a released version, kept in the cache (some 15 MB) next to the connector.
+
+    Raises:
+        TargetError: no such version, or no network.
+    """
+    kept = cache_dir() / f"sources-{version}.zip"
+    if zipfile.is_zipfile(kept):
+        return kept
+    try:
+        cache_dir().mkdir(parents=True, exist_ok=True)
+        with Scratch("fetch-", cache_dir()) as scratch:
+            _keep_sources(download(version, scratch), scratch / "sources.zip")
+            os.replace(scratch / "sources.zip", kept)
+    except OSError as error:
+        raise TargetError(
+            f"cannot keep vllm=={version} in {cache_dir()}: {error}; set AUXOUT_CACHE to another folder"
+        ) from None
+    return kept
+
+
+def is_source(name: str) -> bool:
+    """Whether a file of a wheel is one of vLLM's Python files."""
+    return name.startswith("vllm/") and name.endswith(".py")
+
+
+def _keep_sources(wheel: Path, into: Path) -> None:
+    try:
+        with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as kept:
+            for name in sorted(filter(is_source, archive.namelist())):
+                kept.writestr(zipfile.ZipInfo(name), archive.read(name), zipfile.ZIP_DEFLATED)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError):
+        raise TargetError(f"{wheel.name} is not a wheel (a zip file)") from None
+
+
 def _is_whole(kept: Path, version: str) -> bool:
     """Whether a folder of the cache holds what was put there, and what is on record for a release."""
     try:
@@ -77,7 +112,8 @@ def _is_whole(kept: Path, version: str) -> bool:
 
 def _fetch_into(folder: Path, version: str, scratch: Path) -> None:
     """Fetch a release; pip compares the wheel with the index's digest, and here its files with those on record."""
-    _extract(download(version, scratch), folder)
+    sources_kept = cache_dir() / f"sources-{version}.zip"
+    _extract(sources_kept if zipfile.is_zipfile(sources_kept) else download(version, scratch), folder)
     found = sources.digests(folder)
     if found != (known.files_of(version) or found):
         raise TargetError(

@@ -9,7 +9,7 @@ from .expecting import apply_expectations, broken_report
 from .outcome import Change, ClauseOutcome, Move, Result, Verification
 from .record import dump
 from .render import detail_lines, summary_line, verification_lines
-from .verifier import Base, load_base, verify
+from .verifier import Base, load_base, play_newer, verify
 
 __all__ = [
     "Base",
@@ -23,6 +23,7 @@ __all__ = [
     "detail_lines",
     "dump",
     "load_base",
+    "play_newer",
     "summary_line",
     "verification_lines",
     "verify",

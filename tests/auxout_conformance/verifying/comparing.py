@@ -10,8 +10,8 @@ from auxout_spec.scenario import Scenario
 
 from ..hosts import Host
 from ..judge import play
+from ..judgement import Judgement
 from ..known import Finding, findings_under
-from ..runner import Judgement
 from ..showing import answers_rightly, tells_usage
 from ..verdicts import Report, Violation
 from .moves import Moved

@@ -22,9 +22,9 @@ from auxout_spec.values import Metadata, RequestView
 from ..cases import Case, cases_in
 from ..hosts import Host, TargetBroken
 from ..judge import Failure, Play, agrees, describe_call, describe_outcome, play, without_order
+from ..judgement import Judgement
 from ..machine import Tally
 from ..observation import Observation, Raised
-from ..runner import Judgement
 from ..searching import search
 from ..shrinking import Shrinker
 from ..targets.drivers import Sizes
@@ -67,6 +67,12 @@ class Pair:
     ) -> None:
         for host in (self._base, self._patched):
             host.new(profile, sizes, representation, cache)
+
+    def prepare(self, block_size: int) -> None:
+        for host in (self._base, self._patched):
+            prepare = getattr(host, "prepare", None)
+            if prepare is not None:
+                prepare(block_size)
 
     def call(self, call: Call) -> Observation:
         try:

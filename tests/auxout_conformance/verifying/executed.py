@@ -76,9 +76,11 @@ def _indent(line: str) -> int:
 
 def _beside(line: int, indent: int, whole: Sequence[Span], text: Sequence[str]) -> list[Span]:
     """The statements next to a gap: those of the block that lines are gone from, else the one before it."""
-    before = [span for span in whole if span.first <= line][-1:]
-    beside = before + [span for span in whole if span.first > line][:1]
-    return [span for span in beside if _indent(text[span.first - 1]) == indent] or before
+    before, after = [s for s in whole if s.first <= line], [s for s in whole if s.first > line][:1]
+    # Statements of inner blocks lie between.
+    outer = [span for span in before if _indent(text[span.first - 1]) <= indent][-1:]
+    beside = [span for span in outer + after if _indent(text[span.first - 1]) == indent]
+    return beside or before[-1:]
 
 
 def spans(source: str) -> Iterator[Span]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from auxout_spec.profiles import named
 
 from ..hosts import Crashed, DoesNotLoad, Host, Hung, TargetBroken, open_host
+from ..judgement import Judgement
 from ..known import findings_of, findings_under
-from ..runner import Judgement
 from ..showing import tells_usage
 from ..targets import Target, TargetError, patched, resolve
 from ..verdicts import Progress, Report, Suite
@@ -83,6 +83,16 @@ def verify(
             changed.scratch.remove()
 
 
+def play_newer(newer: Target, base: Base, progress: OnProgress | None = None) -> Verification:
+    """Play the base's suite on code that is newer than its profile, whatever signatures it has.
+
+    Raises:
+        Interrupted: the user stopped it; the report is of what was being judged.
+    """
+    verifying = _Verifying(newer.name, base, newer, progress or (lambda _: None), allow_unplayed=True)
+    return verifying.run(any_signature=True)
+
+
 def _changed_target(patch: str, base: Target) -> Target:
     if not patch.endswith(".whl") and Path(patch).is_file():
         return patched(base, patch)
@@ -115,15 +125,20 @@ class _Verifying:
         )
         self._started = time.monotonic()
 
-    def run(self) -> Verification:
-        """Everything, cheapest first."""
+    def run(self, *, any_signature: bool = False) -> Verification:
+        """Everything, cheapest first.
+
+        Args:
+            any_signature: play it also where callers of the base would have to change.
+        """
         files = _different_files(Path(self.base.target.spec.where), Path(self.target.spec.where))
         if not files:
             return self._ended(
                 Result.CLEAN, "no file of the connector is changed, so there is nothing to judge"
             )
         self._files = files
-        found = signatures.breaking_changes(Path(self.base.target.spec.where), Path(self.target.spec.where))
+        folders = Path(self.base.target.spec.where), Path(self.target.spec.where)
+        found = () if any_signature else signatures.breaking_changes(*folders)
         if found:
             return self._ended(Result.SIGNATURE, "; ".join(found))
         try:
