@@ -123,8 +123,8 @@ def cited(components: set[str]) -> dict[str, set[str]]:
     return citations
 
 
-TYPOS = {"SCHED-MET-1"}
-"""Ids that tests misspell on purpose."""
+TYPOS = {"SCHED-MET-1", "CLIENT-NEW-7"}
+"""Ids that tests make up on purpose."""
 
 
 @pytest.mark.parametrize(
