@@ -66,8 +66,9 @@ def findings_of(release: str) -> tuple[Finding, ...]:
 
 
 def newest_release() -> str:
-    """The newest release on record, whose profile is the newest that anything is judged by."""
-    return max(_files(), key=lambda release: tuple(map(int, release.split("."))))
+    """The newest release on record whose profile is one that implementations are judged by."""
+    judged = [release for release in _files() if is_judged(release.rpartition(".")[0])]
+    return max(judged, key=lambda release: tuple(map(int, release.split("."))))
 
 
 def release_with(digests: Mapping[str, str]) -> str:

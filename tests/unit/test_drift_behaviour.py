@@ -135,7 +135,7 @@ def test_code_that_answers_alike_and_is_written_otherwise(tree: Path, newer: Edi
     ("changed", "said"),
     [
         (
-            {"add": "", "pairs": [("def __init__(self", "def __init__(self, store")]},
+            {"add": "", "pairs": [("        self,\n", "        self,\n        store,\n")]},
             "is built with store, for which",
         ),
         (
@@ -152,6 +152,7 @@ def test_what_cannot_be_built_is_a_finding(
     text = path.read_text()
     start = text.index("class AuxOutputSchedulerConnector")
     for old, new in pairs:
+        assert old in text[start:]
         text = text[:start] + text[start:].replace(old, new, 1)
     path.write_text(text)
     found = drift.compare(str(tree), str(path.parents[3]), None, PLAYING)
