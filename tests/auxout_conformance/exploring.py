@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import connection
 from typing import Any, NamedTuple
 
@@ -67,15 +69,23 @@ def explore_all(
     largest = sorted(models, key=lambda model: -_size(expected.get(model.name)))
     context = multiprocessing.get_context("spawn")
     told: Any = context.SimpleQueue()
+    # Not concurrent.futures.wait: an interrupt in it can leave a future locked, for which the pool waits for ever.
+    done: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
     with ProcessPoolExecutor(jobs, context, _start, (told,)) as pool:
-        running: set[Future[Result]] = {pool.submit(_explore, model.name, max_states) for model in largest}
+        for model in largest:
+            pool.submit(_explore, model.name, max_states).add_done_callback(done.put)
+        num_left = len(largest)
         try:
-            while running:
-                done, running = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
+            while num_left:
+                future: Future[Result] | None = None
+                with contextlib.suppress(queue.Empty):
+                    future = done.get(timeout=0.2)
                 while not told.empty():
                     name, states = told.get()
                     show(Progress(name, "exploring", states, _size(expected.get(name))))
-                yield from (_explored(future.result(), expected) for future in done)
+                if future is not None:
+                    num_left -= 1
+                    yield _explored(future.result(), expected)
         except BaseException:
             # What is being explored would be waited for.
             for process in multiprocessing.active_children():
