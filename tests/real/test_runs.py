@@ -13,7 +13,7 @@ import pytest
 
 from auxout_conformance import cli, tracing
 from auxout_spec.engine import Event, Launch
-from auxout_spec.profiles import PROFILES
+from auxout_spec.profiles import PER_REQUEST, named
 
 from . import pairs, released
 from .engine import Engine
@@ -41,10 +41,10 @@ def run(setting: Setting, num_steps: int, seed: int = 1) -> Engine:
     return engine
 
 
-def checked(engine: Engine) -> tracing.Checked:
-    """What the spec says of the calls of a run."""
+def checked(engine: Engine, errors: str | None = None) -> tracing.Checked:
+    """What the spec says of the calls of a run; where requests fail, the turns of sessions are told (FAIL-TURN-1)."""
     trace = tracing.read(engine.trace)
-    return tracing.check(trace, PROFILES[trace.profile])
+    return tracing.check(trace, named(trace.profile + (PER_REQUEST if errors == "request" else "")))
 
 
 def figures(engine: Engine) -> dict[str, int]:
@@ -75,7 +75,7 @@ def test_every_row_is_right(name: str, mode: str, capfd: pytest.CaptureFixture[s
         happened += ["accepted drafts", "rejected drafts"]
     assert not [what for what in happened if not found.get(what)]
     assert pairs.leftovers(engine.connector, engine.worker) == {}
-    trace = checked(engine)
+    trace = checked(engine, pairs.PAIRS[name].errors)
     assert trace.impossible is None
     assert trace.num_calls == len(engine.trace) - 1
 
