@@ -235,36 +235,34 @@ class AuxOutputSchedulerConnector:
             ProtocolViolation: SCHED-TERM-8, SCHED-HASH-10: its hash list shrank or mixes lengths.
         """
         request_id = request.request_id
-        sent = self._sent.get(request_id)
-        if sent is not None:
-            self._end(request, request_id, *sent)
+        if request_id in self._sent:
+            num_sent, last = self._sent[request_id]
+            block_hashes = request.block_hashes
+            unsent = len(block_hashes) - num_sent
+            # Of a next turn that the worker was not told of, it would take them for those of dropped tokens.
+            if not unsent or (self._prompts and unsent > 0 and self._is_untold_turn(request)):
+                final = None
+            elif (
+                unsent == 1
+                and num_sent
+                and type(data := block_hashes[-1]) is bytes
+                and len(data) == (size := len(last))
+            ):
+                # As pack_unsent does it, without the call.
+                final = data, size
+            else:
+                final = self._pack_final(request, num_sent, last)
+            self._ended[request_id] = final
+            del self._sent[request_id]
+            if self._prompts:
+                self._prompts.pop(request_id, None)
+            self._lineup = None
         if self._failed and request.is_finished():
             # One that was preempted runs again, and has failed as before.
             self._failed.pop(request_id, None)
 
-    def _end(self, request: Request, request_id: str, num_sent: int, last: bytes) -> None:
-        """``request_finished`` of an active request."""
-        block_hashes = request.block_hashes
-        unsent = len(block_hashes) - num_sent
-        if not unsent or (
-            self._prompts and not request.num_output_tokens and unsent > 0 and self._is_next_turn(request)
-        ):
-            # Of a next turn that the worker was not told of, it would take them for those of dropped tokens.
-            final = None
-        elif (
-            unsent == 1
-            and num_sent
-            and type(data := block_hashes[-1]) is bytes
-            and len(data) == (size := len(last))
-        ):
-            # As pack_unsent does it, without the call.
-            final = data, size
-        else:
-            final = self._pack_final(request, num_sent, last)
-        self._ended[request_id] = final
-        del self._sent[request_id]
-        self._prompts.pop(request_id, None)
-        self._lineup = None
+    def _is_untold_turn(self, request: Request) -> bool:
+        return not request.num_output_tokens and self._is_next_turn(request)
 
     def _pack_final(self, request: Request, num_sent: int, last: bytes) -> tuple[bytes, int] | None:
         """The hashes that an ended request was not sent, or none if it fails for them."""
