@@ -24,6 +24,7 @@ from . import isolation, observation
 from .elsewhere import Elsewhere, can_fork
 from .reading import contents
 from .session import Session
+from .setups import Setup
 from .targets.adapter import Adapter, TargetError
 from .targets.drivers import Sizes
 from .targets.loading import LoadSpec, load
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> int:
         measure = _measure(spec) if watched else None
         adapter = load(spec)
         elsewhere = Elsewhere(contents) if can_fork() else None
-        session = Session(adapter, "", Sizes(1, 1, 1))
+        session = Session(adapter, Setup("", Sizes(1, 1, 1)))
     except BaseException as error:
         known = isinstance(error, TargetError)
         _answer(answers, {"broken": str(error) if known else f"{type(error).__name__}: {error}"})
@@ -63,10 +64,8 @@ def main(argv: list[str]) -> int:
             session.close()
             sizes = request["sizes"] and Sizes(*request["sizes"])
             looks = Representation(**request["representation"])
-            cache = request["cache"] and KvCache(*request["cache"])
-            if adapter.prepare is not None:
-                adapter.prepare(request["block_size"])
-            session = Session(adapter, request["new"], sizes, looks, elsewhere, cache)
+            setup = Setup(request["new"], sizes, looks, KvCache(*request["cache"]))
+            session = Session(adapter, setup, elsewhere)
             continue
         seen = session.call(trace.call_from_json(request))
         _answer(answers, observation.to_json(seen))

@@ -20,8 +20,6 @@ from auxout_spec import scenario as scenarios
 from auxout_spec.calls import Call
 from auxout_spec.profiles import Profile
 from auxout_spec.reading import Malformed
-from auxout_spec.representation import PLAIN, Representation
-from auxout_spec.retention import KvCache
 from auxout_spec.scenario import Scenario
 
 from . import isolation, observation
@@ -31,9 +29,9 @@ from .observation import Observation
 from .pipes import Pipes, TooLong
 from .reading import contents
 from .session import Session
+from .setups import Setup
 from .targets import Target
 from .targets.adapter import Offer, TargetError
-from .targets.drivers import Sizes
 from .targets.loading import load
 from .targets.numbers import numbers_of
 from .verdicts import Suite
@@ -74,18 +72,8 @@ class Host(Protocol):
     offer: Offer
     """Which halves the target has."""
 
-    def new(
-        self,
-        profile: str,
-        sizes: Sizes | None = None,
-        representation: Representation = PLAIN,
-        cache: KvCache | None = None,
-    ) -> None:
-        """Start over with fresh connectors; without sizes the worker takes no part.
-
-        Args:
-            cache: what the scheduler connector is built with from profile 0.33 on.
-        """
+    def new(self, setup: Setup) -> None:
+        """Start over with fresh connectors."""
         ...
 
     def call(self, call: Call) -> Observation:
@@ -151,15 +139,9 @@ class InProcess:
         self._elsewhere = Elsewhere(contents) if can_fork() else None
         self._session: Session | None = None
 
-    def new(
-        self,
-        profile: str,
-        sizes: Sizes | None = None,
-        representation: Representation = PLAIN,
-        cache: KvCache | None = None,
-    ) -> None:
+    def new(self, setup: Setup) -> None:
         self._end_session()
-        self._session = Session(self._adapter, profile, sizes, representation, self._elsewhere, cache)
+        self._session = Session(self._adapter, setup, self._elsewhere)
 
     def call(self, call: Call) -> Observation:
         if self._session is None:
@@ -208,7 +190,6 @@ class Child:
     ) -> None:
         self._name, self._call_seconds = target.name, call_seconds
         self._twin = Twin(target)
-        self._block_size = 1
         self._ended: TargetBroken | None = None
         self._waited = 0.0
         flags, more = ["-O"] if optimized else [], [isolation.WATCHED] if watched else []
@@ -238,23 +219,14 @@ class Child:
             self.close()
             raise
 
-    def new(
-        self,
-        profile: str,
-        sizes: Sizes | None = None,
-        representation: Representation = PLAIN,
-        cache: KvCache | None = None,
-    ) -> None:
-        made = {
-            "sizes": sizes and list(sizes),
-            "representation": representation._asdict(),
-            "cache": cache and list(cache),
+    def new(self, setup: Setup) -> None:
+        data = {
+            "new": setup.profile,
+            "sizes": setup.sizes and list(setup.sizes),
+            "representation": setup.representation._asdict(),
+            "cache": list(setup.cache),
         }
-        self._write({"new": profile, **made, "block_size": self._block_size}, "starting over")
-
-    def prepare(self, block_size: int) -> None:
-        """Say what an engine is like whose connectors are made next: its tokens per block."""
-        self._block_size = block_size
+        self._write(data, "starting over")
 
     def call(self, call: Call) -> Observation:
         data = trace.call_to_json(call)

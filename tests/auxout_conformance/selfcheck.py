@@ -32,8 +32,6 @@ from auxout_spec.calls import (
     TakeOutput,
 )
 from auxout_spec.profiles import is_judged, named
-from auxout_spec.representation import PLAIN, Representation
-from auxout_spec.retention import KvCache
 from auxout_spec.scenario import config_of
 from auxout_spec.values import (
     Hashes,
@@ -55,8 +53,8 @@ from .judge.worker_diagnosis import right_usage
 from .objects import LATER_ROW, UNKNOWN_ROW
 from .observation import Observation, Odd, Raised, Usage
 from .reading import HELD
+from .setups import Setup
 from .targets.adapter import Offer
-from .targets.drivers import Sizes
 
 
 class SpecHost:
@@ -68,15 +66,11 @@ class SpecHost:
         self.wrong: dict[str, Any] | None = None
         """The wrong answer to give to the next call."""
 
-    def new(
-        self,
-        profile: str,
-        sizes: Sizes | None = None,
-        representation: Representation = PLAIN,
-        cache: KvCache | None = None,
-    ) -> None:
-        self._profile, self._state, self._cache = named(profile), Halves(), cache
-        self._limits = sizes and Limits(sizes.block_size, sizes.capacity, self._profile.fails_requests)
+    def new(self, setup: Setup) -> None:
+        self._profile, self._state = named(setup.profile), Halves()
+        self._cache = setup.cache if self._profile.reads_kv_cache else None
+        sizes, lenient = setup.sizes, self._profile.fails_requests
+        self._limits = sizes and Limits(sizes.block_size, sizes.capacity, lenient)
         self._views: dict[str, RequestView] = {}
 
     def call(self, call: Call) -> Observation:

@@ -32,8 +32,7 @@ from auxout_spec.calls import (
     WorkerCall,
 )
 from auxout_spec.calls import Reset as ResetCall
-from auxout_spec.representation import PLAIN, Image, Representation
-from auxout_spec.retention import KvCache
+from auxout_spec.representation import Image
 from auxout_spec.values import BlockHash, Hashes, Metadata, Outputs, Rows, StepOutput, Tokens
 
 from .elsewhere import Elsewhere
@@ -41,8 +40,8 @@ from .kv_cache import KvCacheManager
 from .objects import Requests, RowCodec, StepMetadata, StepOutputs
 from .observation import Observation, Odd, Raised
 from .reading import read_metadata, reopened
+from .setups import Setup
 from .targets.adapter import Adapter
-from .targets.drivers import Sizes
 from .watching import LATEST, Watch
 from .worker_session import Notes, WorkerHalf
 
@@ -63,23 +62,20 @@ class Session:
     def __init__(
         self,
         adapter: Adapter,
-        profile: str,
-        sizes: Sizes | None = None,
-        representation: Representation = PLAIN,
+        setup: Setup,
         elsewhere: Elsewhere | None = None,
-        cache: KvCache | None = None,
     ) -> None:
-        self._manager = cache and KvCacheManager(cache)
-        self._kv_connector = object() if cache is not None and cache.kv_connector else None
-        self._adapter, self._profile, self._sizes = adapter, profile, sizes
-        self._representation, self._elsewhere = representation, elsewhere
+        self._manager = KvCacheManager(setup.cache)
+        self._kv_connector = object() if setup.cache.kv_connector else None
+        self._adapter, self._setup, self._elsewhere = adapter, setup, elsewhere
+        self._representation = setup.representation
         self._start()
 
     def _start(self) -> None:
         """Fresh connectors, brought to the generation in which the play begins."""
-        adapter, profile, made = self._adapter, self._profile, self._representation
-        given = () if self._manager is None else (self._manager, self._kv_connector)
-        self._connector: Any = adapter.scheduler(profile, *given) if adapter.scheduler else None
+        adapter, (profile, sizes, made, _) = self._adapter, self._setup
+        of_engine = self._manager, self._kv_connector
+        self._connector: Any = adapter.scheduler(profile, *of_engine) if adapter.scheduler else None
         self._image = Image(made)
         self._requests = Requests(self._image, made)
         self._rows = RowCodec(made)
@@ -89,8 +85,8 @@ class Session:
         self._outputs: StepOutputs | None = None
         """Those of the step whose output the engine consumes."""
         self._worker: WorkerHalf | None = None
-        if adapter.worker is not None and self._sizes is not None:
-            driver = adapter.worker(profile, self._sizes, made)
+        if adapter.worker is not None and sizes is not None:
+            driver = adapter.worker(profile, sizes, made)
             self._worker = WorkerHalf(driver, self._rows, self._image, made, self._elsewhere)
         if made.generation:
             caught(self._pass_generations)
@@ -254,8 +250,7 @@ class Session:
 
     def _see(self, resident: tuple[BlockHash, ...]) -> None:
         """Let the KV cache hold some blocks."""
-        if self._manager is not None:
-            self._manager.block_pool.resident = frozenset(map(self._image.block_hash, resident))
+        self._manager.block_pool.resident = frozenset(map(self._image.block_hash, resident))
 
     def _hit(self, call: HitCall) -> Tokens | Odd | None:
         request, connector = self._requests.get(call.request), self._connector

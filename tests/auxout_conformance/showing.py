@@ -12,6 +12,7 @@ from .hosts import Host
 from .judge import Failure, Play, play
 from .known import Finding
 from .observation import Usage
+from .setups import Setup
 from .targets import Target
 from .targets.drivers import Sizes
 
@@ -56,7 +57,7 @@ def tells_usage(host: Host, profile: Profile) -> bool:
     """Whether a target has a worker that says what it holds."""
     if not host.offer.worker:
         return False
-    host.new(profile.name, Sizes(1, 1, 1))
+    host.new(Setup(profile.name, Sizes(1, 1, 1)))
     return isinstance(host.call(BeginStep(Metadata(0, (), (), ()))).usage, Usage)
 
 

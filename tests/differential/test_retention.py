@@ -14,6 +14,7 @@ import pytest
 import auxout_reference.connector
 from auxout_conformance.judge.play import agrees
 from auxout_conformance.session import Session
+from auxout_conformance.setups import Setup
 from auxout_conformance.targets import stubs, wheels
 from auxout_conformance.targets.adapter import Adapter, from_module
 from auxout_conformance.targets.loading import load_connector_module
@@ -88,7 +89,7 @@ def compare(adapter: Adapter, seed: int, num_calls: int = 60, profile: str = "0.
     cache = KvCache(size, size * random.choice((1, 1, 2)), random.choice((0, 1, 3, 8)))
     rules = named(profile)
     caller, state, kinds = Caller(random, cache, rules.fails_requests), INITIAL, set[str]()
-    session = Session(adapter, profile, cache=cache)
+    session = Session(adapter, Setup(profile, cache=cache))
     for number in range(num_calls):
         call = caller.call()
         state, right = calls.apply_scheduler(rules, state, call, cache)

@@ -10,6 +10,7 @@ import auxout_reference.connector
 from auxout_conformance.judge.play import agrees
 from auxout_conformance.observation import Raised
 from auxout_conformance.session import Session
+from auxout_conformance.setups import Setup
 from auxout_conformance.targets.adapter import from_module
 from auxout_spec import calls
 from auxout_spec.calls import BuildConnectorMeta, Call, RequestFinished, Reset, TakeOutput, Unpack
@@ -109,7 +110,7 @@ def test_same_results(profile: str) -> None:
     kinds: set[str] = set()
     for seed in range(40):
         caller, state = Caller(seed), INITIAL
-        session = Session(REFERENCE, profile)
+        session = Session(REFERENCE, Setup(profile))
         for _ in range(40):
             call = caller.call()
             state, right = calls.apply_scheduler(PROFILES[profile], state, call)

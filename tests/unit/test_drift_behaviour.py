@@ -20,10 +20,12 @@ from auxout_conformance.drift import Result, behaviour, order
 from auxout_conformance.drift.trees import read
 from auxout_conformance.hosts import Child, DoesNotLoad
 from auxout_conformance.observation import Raised
+from auxout_conformance.setups import Setup
 from auxout_conformance.targets import Target, TargetError, wheels
 from auxout_conformance.targets.drivers import Sizes
 from auxout_conformance.targets.loading import LoadSpec
 from auxout_spec.calls import BeginStep, BuildConnectorMeta
+from auxout_spec.retention import KvCache
 from auxout_spec.values import Metadata, RequestView
 
 PLAYING = drift.Playing("smoke", None, "0.32")
@@ -200,8 +202,7 @@ def test_what_is_built_with_a_kv_cache_gets_one(newer: Edit) -> None:
     )
     running = host(root, "newer-scheduler")
     try:
-        running.prepare(4)
-        running.new("0.32")
+        running.new(Setup("0.32", cache=KvCache(4, 4, 9)))
         step = BuildConnectorMeta((("A", 1),), (RequestView("A", 4, 4, 0, 0, (b"x" * 32,)),))
         seen = running.call(step).outcome
     finally:
@@ -229,7 +230,7 @@ def test_a_worker_gets_metadata_of_its_own_class(newer: Edit) -> None:
     root = newer((later, f"{later}    later: int = 7\n"), worker=WORKER)
     running = host(root, "newer-worker")
     try:
-        running.new("0.32", Sizes(4, 8, 2))
+        running.new(Setup("0.32", Sizes(4, 8, 2)))
         seen = running.call(BeginStep(Metadata(3, (), (), ()))).outcome
     finally:
         running.close()

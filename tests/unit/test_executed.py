@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from auxout_conformance.hosts import open_host
+from auxout_conformance.setups import Setup
 from auxout_conformance.targets import resolve
 from auxout_conformance.verifying.executed import Span, changed_lines, spans, unplayed
 from auxout_spec.calls import Reset
@@ -174,7 +175,7 @@ def test_the_process_tells_which_lines_ran(tmp_path: Path) -> None:
     target = resolve(str(tmp_path), "0.32")
     host = open_host(target, watched=True)
     try:
-        host.new("0.32")
+        host.new(Setup("0.32"))
         assert host.lines() == {"connector.py": [1, 2, 3, 4, 6], "helper.py": [1, 3]}
         host.call(Reset())
         assert host.lines() == {"connector.py": [1, 2, 3, 4, 5, 6], "helper.py": [1, 2, 3]}

@@ -15,6 +15,7 @@ import pytest
 from auxout_conformance import hosts
 from auxout_conformance.hosts import Child, InProcess, TargetBroken, open_host
 from auxout_conformance.observation import Observation, Raised
+from auxout_conformance.setups import Setup
 from auxout_conformance.targets.loading import LoadSpec
 from auxout_conformance.targets.resolve import Target, resolve
 from auxout_spec.calls import BuildConnectorMeta, Reset, TakeOutput, Unpack
@@ -66,7 +67,7 @@ def start(
         (tmp_path / "foreign.py").write_text(text or HEAD + CONNECTOR.format(body=body))
         child = Child(Target(where, LoadSpec("factory", where), "0.32"), **options)
         children.append(child)
-        child.new("0.32")
+        child.new(Setup("0.32"))
         return child
 
     yield start
@@ -85,13 +86,13 @@ def broken(action: Callable[[], object]) -> str:
 
 def test_a_child_answers_like_the_same_connector_in_process(start: Start) -> None:
     child, here = start("return super().reset()"), InProcess(resolve("reference"))
-    here.new("0.32")
+    here.new(Setup("0.32"))
     take = TakeOutput(VIEW, (("A", RequestOutput(0, ROWS)),))
     for call in (BUILD, take, TakeOutput(VIEW, None), Reset(), BUILD, Unpack(b"abc", 2), Unpack(b"ab", 1)):
         assert child.call(call) == here.call(call)
     assert child.call(take).outcome == Rows(ROWS)
     assert child.call(Unpack(b"ab", 1)).outcome == Hashes((b"a", b"b"))
-    child.new("0.32")
+    child.new(Setup("0.32"))
     found = child.call(BUILD)._replace(traits=())
     assert found == Observation(Metadata(0, (("A", 4),), (("A", VIEW.block_hashes),), ()))
 
@@ -158,7 +159,7 @@ def test_a_crash(start: Start, body: str, how: str) -> None:
     assert said == f"foreign:Connector crashed during reset ({how})"
     # Whoever goes on hears the same.
     assert broken(lambda: child.call(Reset())) == said
-    assert broken(lambda: child.new("0.32")) == said
+    assert broken(lambda: child.new(Setup("0.32"))) == said
 
 
 def test_what_a_target_prints_is_kept_while_it_runs_and_after(start: Start) -> None:
@@ -191,7 +192,9 @@ def test_a_crash_between_calls(start: Start, started: list[subprocess.Popen[byte
     child = start()
     started[0].kill()
     started[0].wait()
-    assert broken(lambda: [child.new("0.32"), child.call(Reset())]).startswith("foreign:Connector crashed")
+    assert broken(lambda: [child.new(Setup("0.32")), child.call(Reset())]).startswith(
+        "foreign:Connector crashed"
+    )
 
 
 def test_a_hang(start: Start) -> None:
@@ -285,7 +288,7 @@ def test_in_process_needs_a_session() -> None:
     host = InProcess(resolve("reference"))
     with pytest.raises(RuntimeError, match="new"):
         host.call(Reset())
-    host.new("0.32")
+    host.new(Setup("0.32"))
     assert host.call(Reset()) == Observation(None)
     host.close()
     with pytest.raises(RuntimeError, match="new"):

@@ -14,6 +14,7 @@ import pytest
 from auxout_conformance import hosts, isolation, pipes
 from auxout_conformance.hosts import Child, Crashed, DoesNotLoad, Hung, TargetBroken
 from auxout_conformance.observation import Raised
+from auxout_conformance.setups import Setup
 from auxout_conformance.targets.loading import LoadSpec
 from auxout_conformance.targets.resolve import Target
 from auxout_spec.calls import Reset
@@ -41,7 +42,7 @@ def child(folder: Path, body: str = "return None", head: str = "") -> Iterator[C
     (folder / "connector.py").write_text(CONNECTOR.format(body=body, head=head))
     running = Child(Target("foreign", LoadSpec("folder", str(folder)), "0.32"), call_seconds=5)
     try:
-        running.new("0.32")
+        running.new(Setup("0.32"))
         yield running
     finally:
         running.close()

@@ -13,9 +13,9 @@ from auxout_conformance.hosts import InProcess
 from auxout_conformance.judge import Failure, Play, describe_call, describe_outcome, play
 from auxout_conformance.judge.play import blamed
 from auxout_conformance.observation import Observation, Odd, Raised
+from auxout_conformance.setups import Setup
 from auxout_conformance.targets import resolve
 from auxout_conformance.targets.adapter import Offer
-from auxout_conformance.targets.drivers import Sizes
 from auxout_spec import calls
 from auxout_spec.calls import (
     BuildConnectorMeta,
@@ -45,8 +45,6 @@ from auxout_spec.engine import Reset as ResetEvent
 from auxout_spec.engine import Unpack as UnpackEvent
 from auxout_spec.engine.state import block_hash
 from auxout_spec.profiles import PROFILES
-from auxout_spec.representation import PLAIN, Representation
-from auxout_spec.retention import KvCache
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import (
     Hashes,
@@ -78,14 +76,8 @@ class Liar:
         self.at = -1
         self.wrong: Wrong = lambda right: right
 
-    def new(
-        self,
-        profile: str,
-        sizes: Sizes | None = None,
-        representation: Representation = PLAIN,
-        cache: KvCache | None = None,
-    ) -> None:
-        self._profile, self._state = PROFILES[profile], Halves()
+    def new(self, setup: Setup) -> None:
+        self._profile, self._state = PROFILES[setup.profile], Halves()
 
     def call(self, call: Call) -> Observation:
         self._state, right = calls.apply(self._profile, None, self._state, call)
@@ -435,15 +427,9 @@ def test_a_crash_is_accepted_where_a_release_is_known_to_crash(
 
         offer = Offer(scheduler=True, worker=True)
 
-        def new(
-            self,
-            profile: str,
-            sizes: Sizes | None = None,
-            representation: Representation = PLAIN,
-            cache: KvCache | None = None,
-        ) -> None:
-            assert sizes is not None
-            self._limits = Limits(sizes.block_size, sizes.capacity)
+        def new(self, setup: Setup) -> None:
+            assert setup.sizes is not None
+            self._limits = Limits(setup.sizes.block_size, setup.sizes.capacity)
             self._state = Halves()
 
         def call(self, call: Call) -> Observation:
@@ -476,15 +462,10 @@ class WritesBehind:
         self._tells = tells
         self.closed = 0
 
-    def new(
-        self,
-        profile: str,
-        sizes: Sizes | None = None,
-        representation: Representation = PLAIN,
-        cache: KvCache | None = None,
-    ) -> None:
-        assert sizes is not None
-        self._profile, self._limits = PROFILES[profile], Limits(sizes.block_size, sizes.capacity)
+    def new(self, setup: Setup) -> None:
+        assert setup.sizes is not None
+        self._limits = Limits(setup.sizes.block_size, setup.sizes.capacity)
+        self._profile = PROFILES[setup.profile]
         self._state, self._failed = Halves(), False
 
     def call(self, call: Call) -> Observation:

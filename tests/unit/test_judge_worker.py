@@ -10,14 +10,12 @@ import pytest
 from auxout_conformance.judge import Play, play
 from auxout_conformance.objects import LATER_ROW, UNKNOWN_ROW
 from auxout_conformance.observation import Observation, Odd, Raised, Usage
+from auxout_conformance.setups import Setup
 from auxout_conformance.targets.adapter import Offer
-from auxout_conformance.targets.drivers import Sizes
 from auxout_spec import calls
 from auxout_spec.calls import Call, Halves, ProcessOutput
 from auxout_spec.engine import Abort, Add, EngineConfig, Event, Land, Launch, Preempt, Reset
 from auxout_spec.profiles import PROFILES
-from auxout_spec.representation import PLAIN, Representation
-from auxout_spec.retention import KvCache
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Refusal, RequestOutput, Result, Row, StepOutput
 from auxout_spec.worker import Limits, WorkerState
@@ -41,13 +39,7 @@ class Liar:
         self.wrong: Wrong = lambda right: right
         self.holds: Holds = lambda usage: usage
 
-    def new(
-        self,
-        profile: str,
-        sizes: Sizes | None = None,
-        representation: Representation = PLAIN,
-        cache: KvCache | None = None,
-    ) -> None:
+    def new(self, setup: Setup) -> None:
         self._state = Halves()
 
     def call(self, call: Call) -> Observation:

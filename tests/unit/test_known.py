@@ -12,17 +12,15 @@ from auxout_conformance.hosts import Host, InProcess
 from auxout_conformance.judge import play
 from auxout_conformance.known import Finding, all_findings, findings_of
 from auxout_conformance.observation import Observation, Odd
+from auxout_conformance.setups import Setup
 from auxout_conformance.targets import resolve
 from auxout_conformance.targets.adapter import Offer
-from auxout_conformance.targets.drivers import Sizes
 from auxout_spec import scenario as scenarios
 from auxout_spec.calls import Call
 from auxout_spec.clauses import CLAUSES
 from auxout_spec.deviations import Deviation
 from auxout_spec.engine import Impossible, initial, step
 from auxout_spec.profiles import PROFILES, Profile
-from auxout_spec.representation import PLAIN, Representation
-from auxout_spec.retention import KvCache
 from auxout_spec.values import Refusal
 
 FINDINGS = all_findings()
@@ -118,13 +116,7 @@ class Wrong:
 
     offer = Offer(scheduler=True, worker=True)
 
-    def new(
-        self,
-        profile: str,
-        sizes: Sizes | None = None,
-        representation: Representation = PLAIN,
-        cache: KvCache | None = None,
-    ) -> None:
+    def new(self, setup: Setup) -> None:
         pass
 
     def call(self, call: Call) -> Observation:

@@ -11,6 +11,7 @@ import pytest
 from auxout_conformance.objects import LATER_ROW, UNKNOWN_ROW, EngineRequest, Requests, RowCodec
 from auxout_conformance.observation import Observation, Odd, Raised, from_json, to_json
 from auxout_conformance.session import Session
+from auxout_conformance.setups import Setup
 from auxout_conformance.targets.adapter import Adapter
 from auxout_reference.connector import (
     AuxOutputConnectorMetadata,
@@ -37,7 +38,7 @@ Reference = AuxOutputSchedulerConnector
 
 def session(connector: Any = None, packed: Any = PackedBlockHashes) -> Session:
     """A session of one connector, the reference by default."""
-    return Session(Adapter(lambda profile: connector or Reference(), packed), "0.32")
+    return Session(Adapter(lambda *_: connector or Reference(), packed), Setup("0.32"))
 
 
 def seen(connector: Any, *calls: Call) -> Observation:

@@ -10,9 +10,9 @@ from auxout_conformance.judge import Failure, play
 from auxout_conformance.judge.play import Player
 from auxout_conformance.observation import Observation, Raised
 from auxout_conformance.selfcheck import SpecHost
+from auxout_conformance.setups import Setup
 from auxout_conformance.shrinking import Shrinker
 from auxout_conformance.targets import resolve
-from auxout_conformance.targets.drivers import Sizes
 from auxout_spec.calls import Call, TakeOutput
 from auxout_spec.engine import (
     Abort,
@@ -28,8 +28,6 @@ from auxout_spec.engine import (
     Unpack,
 )
 from auxout_spec.profiles import PROFILES
-from auxout_spec.representation import PLAIN, Representation
-from auxout_spec.retention import KvCache
 from auxout_spec.scenario import Scenario
 
 PROFILE = PROFILES["0.32"]
@@ -184,14 +182,8 @@ def test_what_was_found_stays_found_when_the_target_breaks() -> None:
 
         num_sessions = 0
 
-        def new(
-            self,
-            profile: str,
-            sizes: Sizes | None = None,
-            representation: Representation = PLAIN,
-            cache: KvCache | None = None,
-        ) -> None:
-            super().new(profile)
+        def new(self, setup: Setup) -> None:
+            super().new(setup)
             self.num_sessions += 1
             if self.num_sessions >= 5:
                 raise TargetBroken("gone")

@@ -13,7 +13,7 @@ from typing import NamedTuple, get_args
 
 from .. import verifying
 from ..targets import Target, newer, resolve
-from ..targets.adapter import CONNECTOR, SCHEDULER_NAMES
+from ..targets.adapter import CONNECTOR, OF_ENGINE, SCHEDULER_NAMES
 from ..targets.drivers import WORKER_PARAMETERS
 from ..targets.loading import NEEDS_TORCH, LoadSpec
 from ..verdicts import Progress, Suite
@@ -25,7 +25,7 @@ OnProgress = Callable[[Progress], None]
 _KINDS: dict[Half, str] = {"scheduler": newer.SCHEDULER, "worker": newer.WORKER}
 _CLASSES: dict[Half, str] = {"scheduler": SCHEDULER_NAMES[0], "worker": CONNECTOR}
 _GIVEN: dict[Half, frozenset[str]] = {
-    "scheduler": frozenset(newer.GIVEN),
+    "scheduler": frozenset(OF_ENGINE),
     "worker": frozenset(WORKER_PARAMETERS),
 }
 

@@ -29,13 +29,14 @@ from auxout_spec.engine import (
 )
 from auxout_spec.engine.tampering import HASH_KINDS
 from auxout_spec.profiles import Profile
-from auxout_spec.representation import PLAIN, Representation
+from auxout_spec.representation import PLAIN
 from auxout_spec.retention import KvCache
 from auxout_spec.scenario import Scenario, config_of
 from auxout_spec.values import Metadata, Refusal, Result, StepOutput
 
 from ..covered import Covered
 from ..observation import Observation, Odd, Raised
+from ..setups import Setup
 from ..targets.adapter import Offer
 from ..targets.drivers import Sizes
 from . import diagnosis, worker_diagnosis
@@ -57,6 +58,8 @@ SHOWN_BY = {
 """Parts of a representation, and the clause that is broken where an answer is right without them; if there is one
 before it, only answers that seem to break that are looked at."""
 USAGE = "usage() after "
+NUM_BLOCKS = 1 << 20
+"""Of the KV cache of an engine whose profile says nothing of it: more than any play needs."""
 
 
 class Player(Protocol):
@@ -65,13 +68,7 @@ class Player(Protocol):
     offer: Offer
     """Which halves the target has; the spec answers for the other."""
 
-    def new(
-        self,
-        profile: str,
-        sizes: Sizes | None = None,
-        representation: Representation = PLAIN,
-        cache: KvCache | None = None,
-    ) -> None:
+    def new(self, setup: Setup) -> None:
         """Start fresh connectors."""
         ...
 
@@ -136,11 +133,8 @@ class Play:
     def _start_over(self) -> None:
         config, limits = self.config, self.config.limits
         sizes = limits and Sizes(limits.block_size, limits.capacity, config.depth, *config.largest_step)
-        # Code that is newer than any profile may be built with more than the suite's connectors are.
-        prepare = getattr(self.host, "prepare", None)
-        if prepare is not None:
-            prepare(config.block_size)
-        self.host.new(config.profile.name, sizes, config.representation, config.cache)
+        cache = config.cache or KvCache(config.block_size, config.block_size, NUM_BLOCKS)
+        self.host.new(Setup(config.profile.name, sizes, config.representation, cache))
 
     @property
     def over(self) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from auxout_spec.clauses import EITHER, SCHEDULER, WORKER
-from auxout_spec.profiles import LATEST, PER_REQUEST
+from auxout_spec.profiles import LATEST, PER_REQUEST, named
 from auxout_spec.retention import KvCache
 
 from ..kv_cache import KvCacheManager
@@ -15,6 +16,8 @@ from .drivers import MakeDriver, connector_maker, core_maker, errors_of
 from .drivers import signature as _signature
 
 SCHEDULER_NAMES = ("AuxOutputSchedulerConnector", "PackedBlockHashes")
+OF_ENGINE = ("kv_cache_manager", "kv_connector")
+"""What a scheduler connector may be built with besides a profile."""
 CORE, CONNECTOR = "WorkerCore", "AuxOutputWorkerConnector"
 
 
@@ -60,7 +63,7 @@ class Adapter(NamedTuple):
     """What the suite needs of an implementation: a scheduler connector, a worker, or both."""
 
     scheduler: Callable[..., Any] | None = None
-    """Profile name -> a fresh scheduler connector; from profile 0.33 on KV cache manager and KV connector as well."""
+    """Profile name, KV cache manager and KV connector of the engine -> a fresh scheduler connector."""
     packed_block_hashes: Callable[[bytes, int], Any] | None = None
     """``PackedBlockHashes(data, item_size)``; comes with the scheduler connector."""
     worker: MakeDriver | None = None
@@ -68,8 +71,6 @@ class Adapter(NamedTuple):
     """The worker's store writes in the background: that it fails may show at a later call."""
     missing: str = ""
     """Why the worker that the target has cannot be judged here."""
-    prepare: Callable[[int], None] | None = None
-    """Told the tokens of a block before fresh connectors are made, where they are built with more than a profile."""
 
     @property
     def offer(self) -> Offer:
@@ -131,23 +132,24 @@ def _with_profile(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Pass ``profile=``, the KV cache manager and the KV connector to a factory that takes them.
 
     The empty profile asks for the factory's default, if it has one. A variant in which requests fail asks for
-    ``errors="request"``. One that needs a manager gets one of a cache that holds nothing where no profile has one.
+    ``errors="request"``. What the engine has is for a factory that needs it, and for profiles that read it.
     """
     parameters = _signature(factory)
     parameter = parameters.get("profile")
     usual = LATEST if parameter is not None and parameter.default is parameter.empty else ""
-    manager = parameters.get("kv_cache_manager")
-    needs_manager = manager is not None and manager.default is manager.empty
+    needed = any(
+        parameters[each].default is inspect.Parameter.empty for each in OF_ENGINE if each in parameters
+    )
 
     def build(profile: str, manager: Any = None, kv_connector: Any = None) -> Any:
         chosen = profile.removesuffix(PER_REQUEST) or usual
         more = errors_of(profile, factory, name)
         if parameter is not None and chosen:
             more = {**more, "profile": chosen}
-        if manager is None and needs_manager:
-            manager = KvCacheManager(KvCache(1, 1, 1))
-        of_engine = {"kv_cache_manager": manager, "kv_connector": kv_connector}
-        given = {} if manager is None else {key: of_engine[key] for key in of_engine if key in parameters}
+        given: dict[str, Any] = {}
+        if needed or (chosen and named(chosen).reads_kv_cache):
+            has = manager or KvCacheManager(KvCache(1, 1, 1)), kv_connector
+            given = {key: each for key, each in zip(OF_ENGINE, has, strict=True) if key in parameters}
         return factory(**given, **more)
 
     return build

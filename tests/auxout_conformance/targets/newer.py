@@ -1,8 +1,8 @@
 """Loads a connector folder of a vLLM that is newer than any profile, as far as it can be.
 
 What its modules import of the rest of vLLM may have no stand-in: then a name stands there that can be imported and not
-used. What the scheduler connector is built with may be new: for the KV cache there is a stand-in in which no block is
-cached, for anything else there is none, and this is said.
+used. What the scheduler connector is built with may be new: for the KV cache there is a stand-in, in which an older
+profile has no block cached; for anything else there is none, and this is said.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -23,7 +22,7 @@ from typing import Any, NoReturn
 from auxout_spec.representation import PLAIN, Representation
 
 from . import loading, stubs
-from .adapter import CONNECTOR, SCHEDULER_NAMES, Adapter, TargetError, from_module
+from .adapter import CONNECTOR, OF_ENGINE, SCHEDULER_NAMES, Adapter, TargetError, from_module
 from .drivers import Driver, MakeDriver, Sizes, connector_maker, signature
 
 ROOT = "vllm"
@@ -85,25 +84,6 @@ def fill(module: ModuleType) -> None:
     module.__dict__.setdefault("__getattr__", found)
 
 
-class Kv:
-    """The KV cache of an engine, of which a scheduler connector may read sizes, and in which no block is cached."""
-
-    def __init__(self, block_size: int) -> None:
-        pool = SimpleNamespace(hash_block_size=block_size, get_cached_block=self.get_cached_block)
-        group = SimpleNamespace(block_size=block_size, block_pool=pool)
-        self.block_pool = pool
-        self.coordinator = SimpleNamespace(full_attention_group_id=0, single_type_managers=(group,))
-        self.kv_cache_config = SimpleNamespace(num_blocks=1 << 20)
-
-    @staticmethod
-    def get_cached_block(block_hash: bytes, group_ids: Sequence[int]) -> None:
-        """No block is cached."""
-
-
-GIVEN: dict[str, Callable[[int], Any]] = {"kv_cache_manager": Kv}
-"""What a scheduler connector may ask for when it is built: made for the tokens of a block."""
-
-
 def load(folder: Path, kind: str) -> Adapter:
     """The halves of a folder, or one of them.
 
@@ -130,16 +110,14 @@ def _scheduler(names: dict[str, Any], where: str) -> Adapter:
     """The scheduler half, built with what stands in for what it asks for."""
     made: Callable[..., Any] | None = names.get(SCHEDULER_NAMES[0])
     asked = [each.name for each in signature(made).values() if _is_needed(each)] if made is not None else []
-    left = [name for name in asked if name not in GIVEN]
+    left = [name for name in asked if name not in OF_ENGINE]
     if left:
         raise TargetError(
             f"its scheduler connector is built with {', '.join(left)}, for which nothing stands in"
         )
-    block_sizes = deque([1], maxlen=1)
-    offered = {name: names[name] for name in SCHEDULER_NAMES if name in names}
-    if made is not None:
-        offered[SCHEDULER_NAMES[0]] = lambda: made(**{name: GIVEN[name](block_sizes[-1]) for name in asked})
-    return from_module(SimpleNamespace(**offered), where)._replace(prepare=block_sizes.append)
+    return from_module(
+        SimpleNamespace(**{name: names[name] for name in SCHEDULER_NAMES if name in names}), where
+    )
 
 
 def _worker(names: dict[str, Any]) -> MakeDriver | None:

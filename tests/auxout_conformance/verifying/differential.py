@@ -14,8 +14,6 @@ from auxout_spec import trace
 from auxout_spec.calls import BuildConnectorMeta, Call, Exchange, Halves
 from auxout_spec.clauses import SPECIFIED as CLAUSES
 from auxout_spec.profiles import Profile, named
-from auxout_spec.representation import PLAIN, Representation
-from auxout_spec.retention import KvCache
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Metadata, RequestView
 
@@ -26,8 +24,8 @@ from ..judgement import Judgement
 from ..machine import Tally
 from ..observation import Observation, Raised
 from ..searching import search
+from ..setups import Setup
 from ..shrinking import Shrinker
-from ..targets.drivers import Sizes
 from ..verdicts import Suite, Violation
 from ..violations import violation_of
 from .outcome import Change
@@ -58,21 +56,9 @@ class Pair:
         self.base_seen: Observation | None = None
         """The base's answer to the last call."""
 
-    def new(
-        self,
-        profile: str,
-        sizes: Sizes | None = None,
-        representation: Representation = PLAIN,
-        cache: KvCache | None = None,
-    ) -> None:
+    def new(self, setup: Setup) -> None:
         for host in (self._base, self._patched):
-            host.new(profile, sizes, representation, cache)
-
-    def prepare(self, block_size: int) -> None:
-        for host in (self._base, self._patched):
-            prepare = getattr(host, "prepare", None)
-            if prepare is not None:
-                prepare(block_size)
+            host.new(setup)
 
     def call(self, call: Call) -> Observation:
         try:
