@@ -292,7 +292,7 @@ def _worded(clause: Clause, profile: str) -> Clause:
     return clause._replace(sentence=new.get(clause.id, clause.sentence))
 
 
-SPECIFIED: dict[str, Clause] = {clause.id: clause for clause in _CLAUSES}
+ALL_CLAUSES: dict[str, Clause] = {clause.id: clause for clause in _CLAUSES}
 """Every clause by id, in reading order, those included that nothing is judged by yet."""
 CLAUSES: dict[str, Clause] = {
     clause.id: _worded(clause, judged[-1])._replace(profiles=judged)
@@ -321,6 +321,6 @@ def in_profile(profile: str, components: tuple[str, ...] = SCHEDULER) -> tuple[C
     """The clauses of some components that hold in one profile, in reading order and as it words them."""
     return tuple(
         _worded(clause, profile)
-        for clause in SPECIFIED.values()
+        for clause in ALL_CLAUSES.values()
         if holds_in(clause, profile) and clause.component in components
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from auxout_spec import reading
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.reading import Malformed
 
 from . import files
@@ -121,7 +121,7 @@ def updated(report: Report, old: Expectations | None, source: str = "") -> Expec
     reasons = {entry.clause: entry.reason for entry in old.entries if entry.clause not in gone}
     for violation in report.violations:
         reasons.setdefault(violation.clause, TODO)
-    entries = tuple(Expectation(clause, reasons[clause]) for clause in CLAUSES if clause in reasons)
+    entries = tuple(Expectation(clause, reasons[clause]) for clause in ALL_CLAUSES if clause in reasons)
     return Expectations(report.profile, entries, source)
 
 
@@ -180,7 +180,7 @@ def _entry(data: Any, where: str, profile: str) -> Expectation:
         clause = check_clause(str(fields["clause"]))
     except UserMistake as mistake:
         raise UserMistake(f"{where}: {mistake}") from None
-    if profile not in CLAUSES[clause].profiles:
+    if profile not in ALL_CLAUSES[clause].profiles:
         raise UserMistake(f"{where}: {clause} is no clause of profile {profile}")
     if not isinstance(fields["reason"], str) or not fields["reason"].strip():
         raise UserMistake(f"{where}: {clause} needs a reason, in words")

@@ -13,7 +13,7 @@ from multiprocessing import connection
 from typing import Any, NamedTuple
 
 from auxout_spec import scenario
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.explorer import manifest
 from auxout_spec.explorer.manifest import Expected
 from auxout_spec.explorer.model import Model
@@ -183,7 +183,7 @@ def freeze(explored: Iterable[Explored]) -> None:
 
 
 def _sentence(clause: str) -> str:
-    return CLAUSES[clause].sentence if clause in CLAUSES else ""
+    return ALL_CLAUSES[clause].sentence if clause in ALL_CLAUSES else ""
 
 
 def _verdict(expected: Expected | None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.deviations import Deviation
 from auxout_spec.engine import Impossible
 from auxout_spec.profiles import Profile, named
@@ -156,7 +156,7 @@ class Judgement:
     def _offered(self, offer: Offer) -> None:
         """Judge what the target has."""
         self.offer = offer
-        self.cases = tuple(case for case in self.cases if offer.has(CLAUSES[case.clause].component))
+        self.cases = tuple(case for case in self.cases if offer.has(ALL_CLAUSES[case.clause].component))
 
     def _selfcheck(self) -> None:
         counted = self._counter("checking the judge", len(all_cases()))
@@ -405,4 +405,4 @@ class Judgement:
 
 def _note(clause: str, text: str) -> str:
     """A SHOULD clause that does not hold."""
-    return f"{clause} should hold, but need not: {CLAUSES[clause].sentence} But {text}."
+    return f"{clause} should hold, but need not: {ALL_CLAUSES[clause].sentence} But {text}."

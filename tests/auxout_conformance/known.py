@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.deviations import Deviation
 from auxout_spec.profiles import is_judged
 from auxout_spec.scenario import Scenario
@@ -102,7 +102,7 @@ def _read(data: dict[str, Any]) -> list[Finding]:
             "name": entry["id"],
             "profile": data["profile"],
         }
-        scenario = scenarios.load(json.dumps({**fields, "clause": CLAUSES[entry["clause"]].id}))
+        scenario = scenarios.load(json.dumps({**fields, "clause": ALL_CLAUSES[entry["clause"]].id}))
         found.append(
             Finding(
                 entry["id"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from auxout_spec import reading, trace
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.reading import Malformed
 from auxout_spec.values import Result
 
@@ -100,7 +100,7 @@ def _raised(data: Any) -> Raised:
 
 def _note(data: Any) -> tuple[str, str]:
     note = reading.array(data, "a note")
-    if len(note) != 2 or reading.text(note[0], "the clause of a note") not in CLAUSES:
+    if len(note) != 2 or reading.text(note[0], "the clause of a note") not in ALL_CLAUSES:
         raise Malformed("a note is a clause and a sentence")
     return note[0], reading.text(note[1], "a note")
 

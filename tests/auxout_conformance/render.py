@@ -11,7 +11,7 @@ from itertools import zip_longest
 from rich.text import Text
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.representation import in_words
 
 from . import covered
@@ -72,7 +72,9 @@ def report_text(report: Report) -> str:
 def violation_lines(violation: Violation, picture: Sequence[Text] = ()) -> list[str | Text]:
     """Everything about one violation, and its picture; the last line is the replay command, alone."""
     clause, num_events = violation.clause, len(violation.scenario.events)
-    lines: list[str | Text] = [f"{clause}  {CLAUSES[clause].sentence}" if clause in CLAUSES else clause]
+    lines: list[str | Text] = [
+        f"{clause}  {ALL_CLAUSES[clause].sentence}" if clause in ALL_CLAUSES else clause
+    ]
     lines += field("call", f"{violation.call}, event {violation.event} of {num_events}")
     lines += field("expected", violation.expected)
     lines += field("actual", violation.actual)
@@ -89,7 +91,7 @@ def violation_lines(violation: Violation, picture: Sequence[Text] = ()) -> list[
 def answer_lines(answer: WrongAnswer) -> list[str]:
     """Everything about a case that was answered wrongly; the last line is the replay command, alone."""
     clause = answer.clause
-    lines = [f"{clause}  {CLAUSES[clause].sentence}" if clause in CLAUSES else clause]
+    lines = [f"{clause}  {ALL_CLAUSES[clause].sentence}" if clause in ALL_CLAUSES else clause]
     lines += field("case", f"{answer.case}: {answer.story}")
     lines += field("expected", answer.expected)
     lines += field("actual", answer.actual)
@@ -121,7 +123,7 @@ def said_lines(target: str, said: str) -> list[str]:
 def impossible_lines(impossible: Impossible) -> list[str]:
     """The first impossible line of a trace."""
     clause = impossible.clause
-    lines = [f"line {impossible.line}: {clause}  {CLAUSES[clause].sentence}"]
+    lines = [f"line {impossible.line}: {clause}  {ALL_CLAUSES[clause].sentence}"]
     lines += field("call", impossible.call)
     lines += field("expected", impossible.expected)
     lines += field("recorded", impossible.actual)

@@ -24,7 +24,7 @@ from jsonschema.exceptions import best_match
 
 from auxout_spec import reading
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.profiles import is_specified
 from auxout_spec.reading import Malformed
 
@@ -145,7 +145,7 @@ def read(text: str) -> ReportFile:
 
 
 def _clause_line(target: str, result: ClauseResult) -> dict[str, Any]:
-    clause = CLAUSES[result.clause]
+    clause = ALL_CLAUSES[result.clause]
     return {
         "line": "clause",
         "target": target,
@@ -163,7 +163,7 @@ def _violation_line(target: str, violation: Violation) -> dict[str, Any]:
         "line": "violation",
         "target": target,
         "clause": violation.clause,
-        "sentence": CLAUSES[violation.clause].sentence,
+        "sentence": ALL_CLAUSES[violation.clause].sentence,
         "event": violation.event,
         "call": violation.call,
         "expected": violation.expected,
@@ -177,7 +177,7 @@ def _violation_line(target: str, violation: Violation) -> dict[str, Any]:
 
 
 def _answer_line(target: str, answer: WrongAnswer) -> dict[str, Any]:
-    sentence = CLAUSES[answer.clause].sentence
+    sentence = ALL_CLAUSES[answer.clause].sentence
     return {"line": "wrong answer", "target": target, "sentence": sentence, **answer.__dict__}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from auxout_spec.calls import BeginStep
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.deviations import OPTIMIZED
 from auxout_spec.profiles import Profile, named
 from auxout_spec.values import Metadata
@@ -78,7 +78,7 @@ def remaining(findings: tuple[Finding, ...], target: Target, host: Host) -> tupl
 
 def visible(finding: Finding, host: Host) -> bool:
     """Whether the target has the half that the finding is about."""
-    return host.offer.has(CLAUSES[finding.clause].component)
+    return host.offer.has(ALL_CLAUSES[finding.clause].component)
 
 
 def judged_profile(target: Target, findings: tuple[Finding, ...]) -> Profile:

@@ -8,6 +8,9 @@ plays it like any other, so that a solver accuses no right connector.
 A value becomes concrete where the target hands it to code in C (``join``, ``pickle``, numpy) or, for an id, uses it as
 a key. From there on it is as if it had been drawn. Numbers of hashes, requests and steps are concrete from the start:
 the plays around the numbers in a target's source (``large``) are for these.
+
+Calls are made here, and not in a ``Session``: that pickles and compares what it gets again and again, which makes every
+value concrete.
 """
 
 from __future__ import annotations

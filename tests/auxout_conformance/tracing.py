@@ -24,7 +24,7 @@ from auxout_spec.calls import (
     ProcessOutput,
     TakeOutput,
 )
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.duties import CacheReset, Note
 from auxout_spec.profiles import Profile
 from auxout_spec.reading import Malformed
@@ -141,7 +141,7 @@ class _Checking:
         after, right = calls.apply(self._profile, self._limits, self._state, call)
         breach = self._breach(call, right)
         if breach is not None:
-            return breach.clause, CLAUSES[breach.clause].sentence, breach.message
+            return breach.clause, ALL_CLAUSES[breach.clause].sentence, breach.message
         seen = Raised("", answer.message, refusal=True) if isinstance(answer, Refusal) else answer
         if not agrees(right, seen):
             clause = broken_clause(self._profile, self._ledger, self._state, call, right, seen)
@@ -159,7 +159,7 @@ class _Checking:
 
     def _breach(self, call: Call, right: Result) -> Refusal | None:
         """The duty that the engine breaks by a call; most show only in a trace of both connectors."""
-        if isinstance(right, Refusal) and CLAUSES[right.clause].component == "ENGINE":
+        if isinstance(right, Refusal) and ALL_CLAUSES[right.clause].component == "ENGINE":
             return right
         if not self._channel.both:
             return None

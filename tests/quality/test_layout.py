@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.engine.guards import GUARDS
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ TYPOS = {"SCHED-MET-1", "CLIENT-NEW-7"}
 
 @pytest.mark.parametrize(
     ("registry", "home"),
-    [(CLAUSES, "spec/auxout_spec/clauses.py"), (GUARDS, "spec/auxout_spec/engine/guards.py")],
+    [(ALL_CLAUSES, "spec/auxout_spec/clauses.py"), (GUARDS, "spec/auxout_spec/engine/guards.py")],
     ids=["clauses", "guards"],
 )
 def test_ids_are_known_and_cited(registry: dict[str, object], home: str) -> None:

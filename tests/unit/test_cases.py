@@ -14,7 +14,7 @@ from auxout_conformance.hosts import InProcess
 from auxout_conformance.judge import play
 from auxout_conformance.targets import resolve
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import CLAUSES, SCHEDULER, SPECIFIED, WORKER, Clause, in_profile
+from auxout_spec.clauses import ALL_CLAUSES, CLAUSES, SCHEDULER, WORKER, Clause, in_profile
 from auxout_spec.profiles import PROFILES, named
 from auxout_spec.values import Refusal
 
@@ -80,13 +80,13 @@ def test_names_and_stories() -> None:
         assert case.name.startswith(f"{case.clause.lower()}-")
         assert case.story.endswith(".")
         assert case.profiles
-        assert set(case.profiles) <= set(SPECIFIED[case.clause].profiles)
+        assert set(case.profiles) <= set(ALL_CLAUSES[case.clause].profiles)
     scenarios_seen = [(case.clause, case.scenario._replace(name="", clause="")) for case in cases]
     assert len(set(scenarios_seen)) == len(cases)
 
 
 def test_cases_are_ordered_like_the_clauses() -> None:
-    order = list(SPECIFIED)
+    order = list(ALL_CLAUSES)
     places = [order.index(case.clause) for case in all_cases()]
     assert places == sorted(places)
 

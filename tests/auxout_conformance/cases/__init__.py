@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.engine import Impossible
 from auxout_spec.profiles import PER_REQUEST, is_judged, named
 from auxout_spec.scenario import Scenario
@@ -42,7 +42,7 @@ class Case:
 @cache
 def all_cases() -> tuple[Case, ...]:
     """Every case, in the order of the clauses."""
-    order = {clause: place for place, clause in enumerate(CLAUSES)}
+    order = {clause: place for place, clause in enumerate(ALL_CLAUSES)}
     folder = resources.files("auxout_conformance.cases")
     found = [
         _case(data)
@@ -89,7 +89,7 @@ def _case(data: dict[str, Any]) -> Case:
     fields = dict(data)
     story, wrong, until = fields.pop("story"), fields.pop("wrong", []), fields.pop("until", "")
     scenario = scenarios.load(json.dumps({"auxout": scenarios.FORMAT, **fields}))
-    clause = CLAUSES[scenario.clause]
+    clause = ALL_CLAUSES[scenario.clause]
     wanted = (scenario.profile,) if scenario.profile else clause.profiles
     wanted = wanted[: wanted.index(until) + 1] if until else wanted
     profiles = tuple(profile for profile in wanted if profile in clause.profiles)

@@ -23,8 +23,7 @@ from auxout_conformance.targets import Target, resolve
 from auxout_conformance.targets.adapter import Offer
 from auxout_conformance.verdicts import Violation
 from auxout_conformance.violations import replay_command
-from auxout_spec.clauses import SPECIFIED as CLAUSES
-from auxout_spec.clauses import WORKER
+from auxout_spec.clauses import ALL_CLAUSES, WORKER
 
 OPTION = "--auxout-target"
 
@@ -68,9 +67,9 @@ class Connector:
 
     def _skip_inapplicable(self, case: Case, offer: Offer) -> None:
         """As the command leaves such cases out."""
-        if offer.has(CLAUSES[case.clause].component):
+        if offer.has(ALL_CLAUSES[case.clause].component):
             return
-        half = "worker" if CLAUSES[case.clause].component in WORKER else "scheduler connector"
+        half = "worker" if ALL_CLAUSES[case.clause].component in WORKER else "scheduler connector"
         why = offer.missing or f"{self.target.name} has no {half}"
         pytest.skip(f"{case.clause} is about the {half}: {why}")
 

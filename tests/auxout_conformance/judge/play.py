@@ -9,7 +9,7 @@ from typing import Protocol
 
 from auxout_spec import calls
 from auxout_spec.calls import WORKER_CALLS, BuildConnectorMeta, Call, Close, Exchange, Halves, TakeOutput
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.deviations import crashes, spoils
 from auxout_spec.engine import (
     Abort,
@@ -202,7 +202,7 @@ class Play:
         if isinstance(right, Refusal) and isinstance(seen.outcome, Raised):
             self._advise(call, seen.outcome)
         for clause, text in seen.notes:
-            return Failure(clause, self.num_events, describe_call(call), CLAUSES[clause].sentence, text)
+            return Failure(clause, self.num_events, describe_call(call), ALL_CLAUSES[clause].sentence, text)
         return None
 
     def _refuses_more(self, right: Result, outcome: Result | Raised | Odd) -> bool:
@@ -315,7 +315,7 @@ def blamed(host: Player, scenario: Scenario, profile: Profile, failure: Failure)
     stays, and an empty step only if all is well in a step with requests. Rows are missing because the wrong ones made
     room if all is well where nothing has to.
     """
-    if failure.clause not in CLAUSES:
+    if failure.clause not in ALL_CLAUSES:
         return failure  # two answers differ, of which neither is worse
     for name, (seems, clause) in SHOWN_BY.items():
         looks = scenario.representation._replace(**{name: getattr(PLAIN, name)})

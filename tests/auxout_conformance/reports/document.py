@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from auxout_spec import scenario as scenarios
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 
 from .. import known
 from ..render import found_by_words, printable, unexpected, verdict_words
@@ -191,7 +191,7 @@ def _trouble(violation: Violation, announced: bool, deviations: frozenset[Any]) 
     num_events = len(violation.scenario.events)
     return Trouble(
         violation.clause,
-        CLAUSES[violation.clause].sentence if violation.clause in CLAUSES else "",
+        ALL_CLAUSES[violation.clause].sentence if violation.clause in ALL_CLAUSES else "",
         printable(f"{violation.call}, event {violation.event} of {num_events}"),
         tuple(expected),
         tuple(actual),
@@ -207,7 +207,7 @@ def _wrong_answer(answer: WrongAnswer) -> Trouble:
     expected, actual = differing(printable(answer.expected), printable(answer.actual))
     return Trouble(
         answer.clause,
-        CLAUSES[answer.clause].sentence if answer.clause in CLAUSES else "",
+        ALL_CLAUSES[answer.clause].sentence if answer.clause in ALL_CLAUSES else "",
         printable(answer.story),
         tuple(expected),
         tuple(actual),
@@ -219,7 +219,7 @@ def _wrong_answer(answer: WrongAnswer) -> Trouble:
 
 
 def _clause_row(result: ClauseResult) -> ClauseRow:
-    clause = CLAUSES.get(result.clause)
+    clause = ALL_CLAUSES.get(result.clause)
     level, sentence = (clause.level, clause.sentence) if clause else ("", "")
     return ClauseRow(result.clause, level, sentence, result.status, result.checks, result.findings)
 

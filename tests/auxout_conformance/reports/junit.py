@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as xml
 
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 
 from ..report import ReportFile
 from .document import ClauseRow, Patch, Section, Trouble, document
@@ -59,7 +59,7 @@ def _patch_suite(patch: Patch, seconds: float) -> xml.Element:
             clause = name.partition(" ")[0]
             case = xml.SubElement(suite, "testcase", classname=patch.title, name=clause)
             if outcome == "broken":
-                failure = xml.SubElement(case, "failure", message=f"broken: {CLAUSES[clause].sentence}")
+                failure = xml.SubElement(case, "failure", message=f"broken: {ALL_CLAUSES[clause].sentence}")
                 failure.text = _text(troubles[clause]) if clause in troubles else ""
             elif outcome not in ("kept", "fixed"):
                 xml.SubElement(case, "skipped", message=outcome)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from auxout_spec.calls import Exchange, RequestFinished
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.deviations import Deviation
 from auxout_spec.engine import EngineConfig, EngineState, Event, Impossible, initial, step
 from auxout_spec.explorer.model import UNBOUNDED
@@ -68,7 +68,7 @@ def of_violation(violation: Violation, deviations: frozenset[Deviation] = frozen
     """
     scenario = violation.scenario
     profile = named(scenario.profile or LATEST)._replace(deviations=deviations)
-    sentence = CLAUSES[violation.clause].sentence if violation.clause in CLAUSES else ""
+    sentence = ALL_CLAUSES[violation.clause].sentence if violation.clause in ALL_CLAUSES else ""
     wrong = Wrong(violation.clause, sentence, violation.call, violation.expected, violation.actual)
     return build(scenario.events[: violation.event], config_of(scenario, profile), wrong)
 

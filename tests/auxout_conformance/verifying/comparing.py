@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.profiles import Profile
 from auxout_spec.scenario import Scenario
 
@@ -46,7 +46,7 @@ def outcomes(
     found: list[ClauseOutcome] = []
     for clause in listed:
         outcome: Outcome = "kept" if clause in judged else "not judged"
-        if clause in broken and CLAUSES[clause].level == "MUST":
+        if clause in broken and ALL_CLAUSES[clause].level == "MUST":
             outcome = "broken"
         elif clause in left:
             outcome = "moved"
@@ -69,9 +69,9 @@ def notes(host: Host, base: Report, patched: Report, moved: Moved) -> tuple[str,
     ]
     before, after = _violated(base), _violated(patched)
     found += [
-        f"{clause} held before and should hold: {CLAUSES[clause].sentence}"
+        f"{clause} held before and should hold: {ALL_CLAUSES[clause].sentence}"
         for clause in sorted(after - before)
-        if CLAUSES[clause].level == "SHOULD"
+        if ALL_CLAUSES[clause].level == "SHOULD"
     ]
     for result in patched.clauses:
         if result.status == "violated" and result.clause in before:
@@ -108,7 +108,7 @@ def _is_mended(
 
     It may also just hide: behind something that was broken, or because the worker no longer says what it holds.
     """
-    if CLAUSES[clause].level == "SHOULD":
+    if ALL_CLAUSES[clause].level == "SHOULD":
         return not any_broken
     base_host, host = hosts
     findings = _known(base, clause)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from auxout_spec import trace
 from auxout_spec.calls import BuildConnectorMeta, Call, Exchange, Halves
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.profiles import Profile, named
 from auxout_spec.scenario import Scenario
 from auxout_spec.values import Metadata, RequestView
@@ -214,7 +214,7 @@ class _Comparing:
         scenario, failure = shrinker.shrink(scenario, failure)
         scenario = scenario._replace(profile=self._rules.name, name="", clause="")
         self._done.add(failure.clause)
-        if failure.clause in CLAUSES:
+        if failure.clause in ALL_CLAUSES:
             self._violations.append(
                 violation_of(self._judged.target, failure, scenario, "comparison", self._judged.seed)
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from auxout_spec.clauses import SPECIFIED as CLAUSES
+from auxout_spec.clauses import ALL_CLAUSES
 from auxout_spec.engine import Impossible
 from auxout_spec.profiles import PROFILES, Profile, difference
 
@@ -50,7 +50,7 @@ def look_for_moves(base: Host, patched: Host, profile: Profile) -> Moved:
 def _move(base: Host, patched: Host, profile: Profile, changed: Profile, other: Profile) -> Move | None:
     clauses, shown = list[str](), list[tuple[Case, Failure]]()
     for case in cases_in(other.name):
-        if profile.name in CLAUSES[case.clause].profiles:
+        if profile.name in ALL_CLAUSES[case.clause].profiles:
             continue
         before = _failure(base, case, changed)
         if before is None or before.clause != case.clause:
