@@ -292,7 +292,7 @@ class AuxOutputConnectorMetadata:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle flat (WIRE-META-1). O(scheduled requests + bytes of hashes)."""
-        requests, rare = self.requests, (self.finished_block_hashes, self.replaced_block_hashes)
+        requests, apart, again = self.requests, self.finished_block_hashes, self.replaced_block_hashes
         if not isinstance(requests, EmitStarts):
             requests = EmitStarts(Roster(tuple(requests)), tuple(requests.values()))
         state = (
@@ -301,9 +301,9 @@ class AuxOutputConnectorMetadata:
             *requests.pack(),
             *NewHashes.of(self.block_hashes).pack(),
         )
-        if any(rare):
-            state = *state, *(NewHashes.of(hashes).pack() for hashes in rare)
-        return _restore_metadata, state
+        if (apart is NO_HASHES or not apart) and (again is NO_HASHES or not again):
+            return _restore_metadata, state
+        return _restore_metadata, (*state, NewHashes.of(apart).pack(), NewHashes.of(again).pack())
 
 
 def _restore_metadata(

@@ -140,8 +140,7 @@ class AuxOutputSchedulerConnector:
         if not self._strict:
             first += [requests[name] for name in new[0] if not requests[name].num_output_tokens]
             self._tell_turns(first, replaced)
-        # Nothing is refused from here on, so this is where the state may change.
-        if not self._strict:
+            # Nothing is refused from here on, so this is where the state may change.
             self._prompts.update((name, requests[name].num_prompt_tokens) for name in starting)
             self._prompts.update((request.request_id, request.num_prompt_tokens) for request in first)
         self._commit(lineup, batch, starting, progress)
