@@ -140,6 +140,23 @@ def test_ids_are_known_and_cited(registry: dict[str, object], home: str) -> None
     assert not unused, f"cited nowhere but in {home}"
 
 
+def test_the_first_command_installs_all_that_judging_takes() -> None:
+    """Without torch the worker of a release is not judged, and without CrossHair no value is solved for."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    found = re.search(r"^conform: \$\(call needs,(\w+)\)", makefile, re.MULTILINE)
+    assert found is not None
+    wanted, installed = [found[1]], set[str]()
+    while wanted:
+        extra = wanted.pop()
+        for each in requires("auxout") or ():
+            requirement, _, marker = each.partition(";")
+            if f"'{extra}'" in marker or f'"{extra}"' in marker:
+                name, *inner = re.findall(r"[\w-]+", requirement)
+                installed.add(name.lower())
+                wanted += inner if name == "auxout" else []
+    assert {"torch", "hypothesis-crosshair", "coverage", "jsonschema"} <= installed
+
+
 def test_the_venv_of_released_versions_has_what_the_command_needs() -> None:
     extra = [each for each in requires("auxout") or () if "conformance" in each.partition(";")[2]]
     needed = {re.split(r"[^\w-]", each)[0].lower() for each in extra}
